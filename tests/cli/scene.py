@@ -1,4 +1,4 @@
-"""A store in which there is something for every command to do, with names as nice or as nasty as asked for."""
+"""A store with something to do for every command, with plain or hostile names."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from longshore.backends.base import WorkerInfo
 from longshore.backends.token_store import SupportsTokens
 
 FORMS = ("plain", "json", "terminal")
-"""Each is a run of its own, on jobs of its own."""
+"""The forms of output; each is a separate run on separate jobs."""
 WAITING, DONE, DEAD, DELAYED = ("cancel",), ("delete",), ("retry", "dlq requeue", "dlq purge"), ("promote",)
-"""Commands that act, by what must have become of the jobs that they act upon."""
+"""Commands that change jobs, by the state that the jobs must be in."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a user calls things, and what they put into them."""
+    """Names and texts that a user chooses."""
 
     suffix: str = ""
-    """Behind every id and name; no control characters, which names may not have."""
+    """Appended to every id and name; without control characters, which names may not have."""
     text: str = "plain text"
-    """In payloads, errors, results and logs, where anything may stand."""
+    """Used in payloads, errors, results and logs, which may hold any text."""
 
     def name(self, what: str) -> str:
         return f"{what}{self.suffix}"
@@ -34,7 +34,7 @@ class Names:
 
 @dataclass
 class Scene:
-    """A store that was prepared."""
+    """A prepared store."""
 
     url: str
     folder: Path
@@ -97,7 +97,7 @@ class Scene:
             self.flow_id = (await flow.enqueue()).id
 
     def use(self, command: str, form: str) -> list[str]:
-        """The words of one real use of a command."""
+        """The arguments of one use of a command."""
         names = self.names
         acted = names.job(command, form)
         shown, queue = names.name("shown"), names.name("queue")

@@ -1,4 +1,4 @@
-"""The command run in this process, as quickly as a function: its exit code, and what it printed to a pipe or a pty."""
+"""Run the command in this process, with its output on a pipe or a pty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from longshore.cli import main
 
 
 class Done(NamedTuple):
-    """What became of a command."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -25,7 +25,7 @@ class Done(NamedTuple):
 
 
 def longshore(*arguments: str) -> Done:
-    """With its output going to pipes."""
+    """Run the command with its output on pipes."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main.main(arguments)
@@ -33,7 +33,7 @@ def longshore(*arguments: str) -> Done:
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:
-    """With its output going to a pty: all that a terminal would have been sent."""
+    """Run the command on a pty and return all that the terminal receives."""
     ours, theirs = pty.openpty()
     seen: list[bytes] = []
     reading = threading.Thread(target=_drain, args=(ours, seen))
@@ -52,12 +52,12 @@ def _drain(end: int, seen: list[bytes]) -> None:
     try:
         while part := os.read(end, 65_536):
             seen.append(part)
-    except OSError:  # how Linux says that the other end was closed
+    except OSError:  # Linux reports a closed terminal this way
         return
 
 
 def leaves(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command of the tree that does something, by its full name."""
+    """Yield every command that is not a group, by its full name."""
     command = command or main.command()
     inner: Mapping[str, Any] | None = getattr(command, "commands", None)
     if inner is None:
@@ -68,21 +68,18 @@ def leaves(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 PROGRAM = [sys.executable, "-W", "error", "-c", "from longshore.cli.main import run; run()"]
-"""The command as a process of its own."""
+"""The command as a separate process."""
 
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[H\x1b\[J|\x1b\[\?25[lh]|\x1b\[[12]K|\x1b\[1A")
-"""What we send to a terminal ourselves: colours, the order to begin again at its top, and what draws a bar."""
-_ORDERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""The categories of letters that a terminal obeys rather than shows."""
+"""The control sequences of the command itself: colours, clearing the screen, and progress bars."""
+_CONTROL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""The Unicode categories of characters that control a terminal."""
 
 
 def check_inert(seen: str) -> None:
-    """Nothing that a terminal was sent is an order, but for ours; and no line is a user's."""
+    """Check that user text contains no control sequences and starts no line."""
     left = OURS.sub("", seen)
-    orders = {letter for letter in left if unicodedata.category(letter) in _ORDERS} - {
-        "\r",
-        "\n",
-    }
-    assert not orders, (sorted(map(hex, map(ord, orders))), seen)
-    assert "\r" not in left.replace("\r\n", ""), "a line was written over"
-    assert not any(line.startswith("[bold]fake line") for line in left.splitlines()), "a line was made up"
+    control = {letter for letter in left if unicodedata.category(letter) in _CONTROL} - {"\r", "\n"}
+    assert not control, (sorted(map(hex, map(ord, control))), seen)
+    assert "\r" not in left.replace("\r\n", ""), "a line was overwritten"
+    assert not any(line.startswith("[bold]fake line") for line in left.splitlines()), "a line was forged"

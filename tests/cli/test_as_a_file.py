@@ -7,7 +7,7 @@ from pathlib import Path
 import longshore.cli.__main__ as entry
 
 
-def test_the_file_that_spark_submit_takes_runs_although_it_lies_beside_modules_of_any_name(tmp_path: Path) -> None:
+def test_the_entry_file_runs_beside_modules_of_any_name_as_under_spark_submit(tmp_path: Path) -> None:
     command = [sys.executable, entry.__file__, "pipeline", "status", "--lake", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert "there is no lake at" in done.stderr

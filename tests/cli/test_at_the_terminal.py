@@ -1,4 +1,4 @@
-"""What a person at a real terminal sees and is asked: questions, bars, what is followed, what workers say."""
+"""Commands on a real terminal: questions, progress bars, followed logs and the output of workers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from longshore.runtime.logs import TextLines
 from tests.cli.terminal import PROGRAM, check_inert, longshore
 
 NASTY = "\x1b[31mred\x1b]8;;http://evil\x1b\\link \r\n[bold]fake line[/bold] \x07\x9b2J\u202e\x7f"
-"""What anybody may write into a job."""
+"""Hostile text in a job."""
 
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store with five jobs waiting."""
+    """A store with five waiting jobs."""
     address = f"sqlite:///{tmp_path / 'jobs.db'}"
     monkeypatch.setenv("LONGSHORE_URL", address)
 
@@ -38,7 +38,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def at_a_terminal(*arguments: str, answer: str = "") -> tuple[int, str]:
-    """A process with nothing but a terminal, at which somebody answers a question as soon as it is asked."""
+    """Run a process on a terminal and answer its question."""
     ours, theirs = pty.openpty()
     with subprocess.Popen([*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
@@ -49,13 +49,13 @@ def at_a_terminal(*arguments: str, answer: str = "") -> tuple[int, str]:
                 if answer and b"[y/N]" in seen:
                     os.write(ours, answer.encode())
                     answer = ""
-        except OSError:  # how Linux says that the other end was closed
+        except OSError:  # Linux reports a closed terminal this way
             pass
     os.close(ours)
     return process.returncode, seen.decode()
 
 
-def test_somebody_who_is_there_is_asked_and_a_no_changes_nothing(url: str) -> None:
+def test_a_terminal_user_is_asked_and_no_changes_nothing(url: str) -> None:
     code, seen = at_a_terminal("cancel", "--queue", "mail", answer="n\n")
     assert code == Exit.FAILED
     assert "cancel 5 jobs? [y/N]" in seen
@@ -63,7 +63,7 @@ def test_somebody_who_is_there_is_asked_and_a_no_changes_nothing(url: str) -> No
     assert json.loads(longshore("stats", "--json").out)["counts"]["UNSCHEDULED"] == 0
 
 
-def test_a_yes_is_done_with_a_bar_to_watch(url: str) -> None:
+def test_yes_changes_the_jobs_with_a_progress_bar(url: str) -> None:
     code, seen = at_a_terminal("cancel", "--queue", "mail", answer="y\n")
     assert code == 0
     assert "━" in seen
@@ -71,7 +71,7 @@ def test_a_yes_is_done_with_a_bar_to_watch(url: str) -> None:
     assert json.loads(longshore("stats", "--json").out)["counts"]["UNSCHEDULED"] == 5
 
 
-def test_what_a_worker_says_of_hostile_jobs_is_inert(url: str) -> None:
+def test_the_output_of_a_worker_about_hostile_jobs_is_escaped(url: str) -> None:
     # F58
     async def fill() -> None:
         async with Queue(connect(url)) as queue:
@@ -85,7 +85,7 @@ def test_what_a_worker_says_of_hostile_jobs_is_inert(url: str) -> None:
     assert "bad \\u202e [red]" in seen
 
 
-def test_a_traceback_in_a_log_is_inert_too() -> None:
+def test_a_traceback_in_a_log_is_escaped() -> None:
     try:
         raise ValueError(NASTY)
     except ValueError:
@@ -97,19 +97,19 @@ def test_a_traceback_in_a_log_is_inert_too() -> None:
     assert "Traceback" in written
 
 
-def test_a_log_is_followed_until_its_job_is_over(url: str) -> None:
+def test_a_log_is_followed_until_its_job_ends(url: str) -> None:
     async def work(queue: Queue, following: subprocess.Popen[str]) -> list[str]:
         [job] = await queue.dequeue_jobs("w")
         await queue.append_log(job.id, "first")
         assert following.stdout is not None
         lines = [await asyncio.to_thread(following.stdout.readline)]
-        await queue.append_log(job.id, "second\nwith a line of its own", "warn")
+        await queue.append_log(job.id, "second\non another line", "warn")
         await queue.complete_job(job.id, lease=job.lease)
         return lines + await asyncio.to_thread(following.stdout.readlines)
 
     async def follow() -> list[str]:
         command = [*PROGRAM, "logs", "-f", "j0", "--json"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:  # noqa: ASYNC220 - nobody else waits
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:  # noqa: ASYNC220 - no other task runs
             async with Queue(connect(url)) as queue:
                 told = await work(queue, following)
         assert following.returncode == 0
@@ -118,14 +118,14 @@ def test_a_log_is_followed_until_its_job_is_over(url: str) -> None:
     told = [json.loads(line) for line in asyncio.run(follow())]
     assert [(line["level"], line["message"]) for line in told] == [
         ("info", "first"),
-        ("warn", "second\nwith a line of its own"),
+        ("warn", "second\non another line"),
     ]
     shown = longshore("logs", "j0").out.splitlines()
     assert shown[1].endswith("warn  second")
-    assert shown[2] == "    with a line of its own"
+    assert shown[2] == "    on another line"
 
 
-def test_events_go_on_from_a_cursor(url: str) -> None:
+def test_events_continue_from_a_cursor(url: str) -> None:
     first = longshore("events", "--limit", "2", "--json")
     events = [json.loads(line) for line in first.out.splitlines()]
     assert [event["job_id"] for event in events] == ["j0", "j1"]
@@ -135,7 +135,7 @@ def test_events_go_on_from_a_cursor(url: str) -> None:
     assert longshore("events", "--after", "nonsense").code == Exit.USAGE
 
 
-async def test_who_follows_one_queue_is_not_kept_awake_by_others() -> None:
+async def test_a_follower_of_one_queue_advances_past_events_of_others() -> None:
     async with Queue(connect("memory://")) as queue:
         place = await queue.backend.end_of_events()
         await queue.enqueue_jobs([Job(type="t", queue="other") for _ in range(3)])

@@ -1,4 +1,4 @@
-"""Every command of the tree: its help, and one real use on SQLite and on PostgreSQL, in words and in JSON."""
+"""Every command: its help, and one use on SQLite, PostgreSQL and over HTTP, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ELSEWHERE = {
     "pipeline audit": "tests/spark",
     "pipeline report": "tests/spark",
 }
-"""Commands that run for as long as they are let, need two stores, or need Spark; and where they are used for real."""
+"""Commands that run until a signal, need two stores, or need Spark, with the tests that run them."""
 HERE = sorted(LEAVES.keys() - ELSEWHERE.keys())
 
 NASTY = Names(
@@ -46,12 +46,12 @@ NASTY = Names(
     text="\x1b[31mred\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\ \r\n[bold]fake line[/bold] \x07\x9b2J\u2066\u202e\x7f",
 )
 NOT_OVER_HTTP = {"backup", "migrate", "token create", "token list", "token revoke"}
-"""They are about the store itself, and say so."""
+"""Commands that need the store itself and refuse a server."""
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "http"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """One store for all commands, each of which finds what it needs."""
+    """One store with the jobs that each command needs."""
     folder = tmp_path_factory.mktemp("store")
     if request.param == "sqlite":
         yield _prepared(Scene(f"sqlite:///{folder / 'jobs.db'}", folder))
@@ -118,9 +118,9 @@ SHAPES: dict[str, type[BaseModel]] = {
     "token list": TokenList,
     "token revoke": TokenView,
 }
-"""What `--json` prints, by command; of `logs`, `events` and `stats --watch` one such document on each line.
+"""The model that `--json` prints, by command; `logs`, `events` and `stats --watch` print one per line.
 
-`enqueue` prints a `JobResult` with `--wait`, and with `--from` an `Enqueued` for all that was stored at once.
+`enqueue` prints a `JobResult` with `--wait`, and with `--from` an `Enqueued` per transaction.
 """
 
 
@@ -133,32 +133,32 @@ def takes_json(command: str) -> bool:
     return any("--json" in parameter.opts for parameter in LEAVES[command].params)
 
 
-def test_every_command_prints_json_of_a_declared_shape_or_none() -> None:
+def test_every_command_with_json_has_a_model() -> None:
     assert {command for command in HERE if takes_json(command)} == SHAPES.keys()
     assert not ELSEWHERE.keys() - LEAVES.keys()
 
 
 @pytest.mark.parametrize("command", sorted(LEAVES))
-def test_every_command_tells_how_it_is_used(command: str) -> None:
-    told = longshore(*command.split(), "--help")
-    assert told.code == 0
-    assert told.out.startswith(f"Usage: longshore {command}")
+def test_every_command_and_parameter_has_help(command: str) -> None:
+    done = longshore(*command.split(), "--help")
+    assert done.code == 0
+    assert done.out.startswith(f"Usage: longshore {command}")
     for parameter in LEAVES[command].params:
-        assert getattr(parameter, "help", None), f"{command} does not say what {parameter.name} is"
+        assert getattr(parameter, "help", None), f"{command} has no help for {parameter.name}"
 
 
 @pytest.mark.parametrize("command", HERE)
-def test_every_command_does_what_it_is_for(command: str, store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_succeeds_on_every_store(command: str, store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGSHORE_URL", store.url)
     done = longshore(*command.split(), *store.use(command, "plain"))
     if command == "backup" and store.url.startswith("postgres"):
         assert done.code == Exit.USAGE
-        assert "your database's own tools" in done.err
+        assert "must be a SQLite store" in done.err
         return
     if command in NOT_OVER_HTTP and store.url.startswith("http"):
         assert (done.code, done.out, done.err.count("\n")) == (Exit.USAGE, "", 1)
         return
-    if command == "doctor" and store.url.startswith("postgres"):  # whose server is made for tests, and is not durable
+    if command == "doctor" and store.url.startswith("postgres"):  # the test server runs without fsync
         assert done.code == Exit.FAILED
         assert "fsync is off" in done.out
         return
@@ -176,7 +176,7 @@ def test_every_command_does_what_it_is_for(command: str, store: Scene, monkeypat
 
 
 def closed(schema: Any) -> Any:
-    """The schema with nothing allowed that it does not name."""
+    """The schema with additional properties forbidden."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, dict):
@@ -188,7 +188,7 @@ def closed(schema: Any) -> Any:
 
 
 @pytest.mark.parametrize("command", HERE)
-def test_nothing_that_a_user_wrote_reaches_a_terminal_as_an_order(
+def test_user_text_cannot_control_the_terminal(
     command: str, nasty_store: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F58
@@ -203,7 +203,7 @@ def test_nothing_that_a_user_wrote_reaches_a_terminal_as_an_order(
             json.loads(line)
 
 
-def test_what_a_user_wrote_is_shown_as_they_wrote_it(nasty_store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_text_is_shown_escaped_but_complete(nasty_store: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGSHORE_URL", nasty_store.url)
     monkeypatch.setenv("COLUMNS", "400")
     _, seen = on_a_terminal("show", nasty_store.names.name("shown"))

@@ -1,4 +1,4 @@
-"""What the shell offers on Tab: names from the store, quickly, and never an error."""
+"""Shell completion offers names from the store within a time limit and prints no errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], list[str]]:
-    """What bash would be told at the end of a line."""
+    """The completions that bash gets at the end of a line."""
 
     def ask(url: str, line: str) -> list[str]:
         monkeypatch.setenv("LONGSHORE_URL", url)
@@ -51,7 +51,7 @@ Offered = Callable[[str, str], list[str]]
     ("line", "names"),
     [
         ("longshore sch", ["scheduler", "schedule"]),
-        ("longshore show a", ["abc-2", "abc-1"]),  # what could not be told apart by looking is not offered
+        ("longshore show a", ["abc-2", "abc-1"]),  # an id with invisible characters is not offered
         ("longshore cancel xyz a", ["abc-2", "abc-1"]),
         ("longshore list --queue m", ["mail"]),
         ("longshore enqueue s", ["send"]),
@@ -60,17 +60,17 @@ Offered = Callable[[str, str], list[str]]
         ("longshore show --url sqlite:///nowhere.db a", []),
     ],
 )
-def test_names_are_offered_as_they_are_typed(url: str, line: str, names: list[str], offered: Offered) -> None:
+def test_completion_offers_matching_names(url: str, line: str, names: list[str], offered: Offered) -> None:
     assert offered(url, line) == names
 
 
 @pytest.mark.parametrize("url", ["sqlite:////nowhere/jobs.db", "redis://x", "postgresql://u@127.0.0.1:1/x", "\x1b[31m"])
-def test_a_store_that_cannot_be_used_offers_nothing_and_says_nothing(url: str, offered: Offered) -> None:
+def test_completion_of_an_unusable_store_is_empty(url: str, offered: Offered) -> None:
     assert offered(url, "longshore show a") == []
 
 
-def test_a_store_that_does_not_answer_is_not_waited_for(offered: Offered) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as deaf:  # it takes calls, and never says a word
+def test_completion_does_not_wait_for_a_silent_store(offered: Offered) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never answers
         began = monotonic()
-        assert offered(f"postgresql://u@127.0.0.1:{deaf.getsockname()[1]}/x", "longshore show a") == []
-        assert monotonic() - began < 9, "PostgreSQL's own patience is ten seconds"
+        assert offered(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/x", "longshore show a") == []
+        assert monotonic() - began < 9, "the default timeout of a PostgreSQL connection is 10 s"

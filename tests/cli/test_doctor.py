@@ -1,4 +1,4 @@
-"""`longshore doctor` finds what is wrong with a store, and what is wrong with the work in it."""
+"""`longshore doctor` finds problems of a store, its jobs, schedules and workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def an_hour_ago(url: str) -> None:
-    """A worker took a job and was never heard of again, another job waits, and nobody fired a schedule."""
+    """A worker claimed a job and went silent, another job waits, and no scheduler fired a schedule."""
     clock = HeldClock(machine_time() - timedelta(hours=1))
     async with Queue(connect(url, clock=clock)) as queue:
         await queue.add("t", job_id="stuck")
@@ -40,16 +40,16 @@ async def an_hour_ago(url: str) -> None:
         await queue.add("t", repeat=Repeat(every=600), job_id="forgotten")
 
 
-def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None:
+def test_problems_of_jobs_are_found_with_a_remedy(url: str) -> None:
     asyncio.run(an_hour_ago(url))
     done = longshore("doctor", "--json")
     assert (done.code, done.err) == (Exit.FAILED, "")
     told = json.loads(done.out)
     assert told["healthy"] is False
     found = {one["check"]: one for one in told["findings"] if one["level"] == "problem"}
-    assert found["stuck jobs"]["found"] == "1 jobs are held beyond their leases: stuck"
+    assert found["stuck jobs"]["found"] == "1 running jobs have an expired lease: stuck"
     assert "longshore scheduler" in found["stuck jobs"]["fix"]
-    assert found["starving jobs"]["found"].startswith("hungry of queue default waits since")
+    assert found["starving jobs"]["found"].startswith("hungry of queue default has waited since")
     assert (
         "Start a worker with a harbor that has the task t: longshore worker --harbor MODULE:NAME."
         in found["starving jobs"]["fix"]
@@ -66,7 +66,7 @@ def test_what_is_wrong_with_the_work_is_found_with_its_way_out(url: str) -> None
     assert " ok " not in shown
 
 
-async def test_a_stuck_job_is_found_behind_any_number_of_older_ones_in_good_hands(
+async def test_a_stuck_job_is_found_behind_many_healthy_older_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("longshore.runtime.doctor._AT_ONCE", 2)
@@ -78,17 +78,17 @@ async def test_a_stuck_job_is_found_behind_any_number_of_older_ones_in_good_hand
         await queue.dequeue_jobs("deaf", lease=30)
         clock.advance(timedelta(hours=1))
         (found,) = [one for one in await check_up(queue) if one.check == "stuck jobs"]
-    assert (found.level, found.found) == ("problem", "1 jobs are held beyond their leases: stuck")
+    assert (found.level, found.found) == ("problem", "1 running jobs have an expired lease: stuck")
 
 
-async def test_a_clock_that_is_wrong_is_found(url: str) -> None:
+async def test_a_wrong_clock_is_found(url: str) -> None:
     clock = HeldClock(machine_time() - timedelta(minutes=10))
     async with Queue(connect(url, clock=clock)) as queue:
         (found,) = [one for one in await check_up(queue) if one.check == "clock"]
     assert (found.level, "ahead of the store" in found.found) == ("problem", True)
 
 
-async def test_a_held_snapshot_is_seen_with_who_holds_it(postgres_url: str) -> None:
+async def test_a_held_snapshot_is_reported_with_its_holder(postgres_url: str) -> None:
     holder = await psycopg.AsyncConnection.connect(postgres_url, application_name="nosy")
     async with holder, connect(postgres_url) as backend:
         await holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -102,7 +102,7 @@ async def test_a_held_snapshot_is_seen_with_who_holds_it(postgres_url: str) -> N
     assert {one.check for one in judge_store(condition)} >= {"version", "fsync", "synchronous_commit"}
 
 
-async def test_a_store_that_cannot_be_looked_over_is_still_looked_into() -> None:
+async def test_a_store_without_health_figures_is_still_checked() -> None:
     async with Queue(connect("memory://")) as queue:
         assert {one.level for one in await check_up(queue)} == {"ok"}
 
@@ -111,9 +111,7 @@ async def starving(queue: Queue) -> list[Finding]:
     return sorted((one for one in await check_up(queue) if one.check == "starving jobs"), key=lambda one: one.level)
 
 
-async def test_jobs_that_workers_give_back_for_ever_are_found_though_their_time_is_always_soon(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jobs_that_workers_release_again_and_again_are_found(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Router, "types", None)  # a worker that claims all types, as older ones do
     clock = HeldClock(machine_time() - timedelta(days=1))
     async with Harbor(connect(url, clock=clock)) as harbor:
@@ -130,32 +128,34 @@ async def test_jobs_that_workers_give_back_for_ever_are_found_though_their_time_
         await poll.options(delay=3600).enqueue()
         clock.advance(timedelta(hours=1))
         await harbor.run_until_empty()
-        assert [one.level for one in await starving(queue)] == ["ok"]  # for the first time: another worker may know it
+        assert [one.level for one in await starving(queue)] == [
+            "ok"
+        ]  # after one release: another worker may know the type
         for _ in range(11):
             clock.advance(timedelta(minutes=1))
             await harbor.run_until_empty()
         unknown, put_off = await starving(queue)
-    assert (unknown.level, put_off.level) == ("problem", "warning")  # whoever puts itself off may mean it
+    assert (unknown.level, put_off.level) == ("problem", "warning")  # a task may snooze on purpose
     assert unknown.found.startswith("1 jobs of type send_emial in queue default are given back again and again")
     assert unknown.found.endswith(mistyped.id)
     assert "no task of this worker is named 'send_emial', but send_email" in unknown.fix
     assert "the file is not there yet" in put_off.fix
 
 
-async def test_jobs_that_wait_for_an_id_nobody_has_are_found(url: str) -> None:
+async def test_jobs_that_depend_on_an_unknown_id_are_found(url: str) -> None:
     clock = HeldClock(machine_time() - timedelta(days=1))
     async with Queue(connect(url, clock=clock)) as queue:
         await queue.add("t", job_id="orphan", depends_on=["nobody"])
         await queue.add("t", job_id="done")
         await queue.add("t", job_id="held", delay=3600)
         await queue.add("t", job_id="in order", depends_on=["done", "held"])
-        assert [one.level for one in await starving(queue)] == ["ok"]  # the job it waits for may be added yet
+        assert [one.level for one in await starving(queue)] == ["ok"]  # its dependency may still be enqueued
         (job,) = await queue.dequeue_jobs("w")
         await queue.complete_job(job.id, lease=job.lease)
         await queue.delete_jobs(job_ids=["done"])
         clock.advance(timedelta(minutes=11))
         (found,) = await starving(queue)
-    assert (found.level, found.found) == ("problem", "jobs wait since long for an id that no job has: orphan")
+    assert (found.level, found.found) == ("problem", "jobs have waited for long for an id that no job has: orphan")
     assert found.fix == ("It waits for 1 job: nobody (unknown). Add a job with the unknown id, or cancel this one.")
 
 

@@ -1,4 +1,4 @@
-"""The `longshore` command as a person meets it: what it prints, how it ends, and what it says when it cannot."""
+"""The `longshore` command: output, exit codes and errors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import pytest
 from longshore import Job, JobStatus, Queue, __version__, connect, errors
 from longshore.cli import enqueue
 from longshore.cli.exit_codes import Exit, exit_code_of
-from longshore.cli.inspect import tell_job
+from longshore.cli.inspect import print_job
 from tests.cli.terminal import PROGRAM, longshore, on_a_terminal
 
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store with three jobs waiting and one cancelled, which is the one that is meant if nothing is said."""
+    """A store with three waiting jobs and one cancelled job; LONGSHORE_URL names it."""
     address = f"sqlite:///{tmp_path / 'jobs.db'}"
     monkeypatch.setenv("LONGSHORE_URL", address)
 
@@ -42,15 +42,15 @@ def process(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("group", [(), ("dlq",), ("schedule",), ("flow",), ("token",), ("pipeline",)])
-def test_who_says_nothing_is_told_what_could_be_said(group: tuple[str, ...]) -> None:
-    told = longshore(*group)
-    assert (told.code, told.out) == (Exit.USAGE, "")
-    assert told.err.splitlines()[0].startswith(" ".join(("Usage: longshore", *group)))
-    assert "Commands:" in told.err.splitlines()
-    assert longshore(*group, "--help").out.strip() == told.err.strip()
+def test_a_group_without_a_command_prints_its_help(group: tuple[str, ...]) -> None:
+    done = longshore(*group)
+    assert (done.code, done.out) == (Exit.USAGE, "")
+    assert done.err.splitlines()[0].startswith(" ".join(("Usage: longshore", *group)))
+    assert "Commands:" in done.err.splitlines()
+    assert longshore(*group, "--help").out.strip() == done.err.strip()
 
 
-# -- looking
+# -- inspecting
 
 
 def test_version_is_the_packages() -> None:
@@ -58,7 +58,7 @@ def test_version_is_the_packages() -> None:
 
 
 def test_stats_counts_every_status(url: str) -> None:
-    rows = dict(line.split() for line in longshore("stats").out.splitlines()[1:-1])
+    rows = dict(line.split()[:2] for line in longshore("stats").out.splitlines()[1:-1])
     assert rows["INITIAL_PENDING"] == "3"
     assert rows["UNSCHEDULED"] == "1"
     assert set(rows) == set(JobStatus)
@@ -69,16 +69,16 @@ def test_stats_counts_every_status(url: str) -> None:
 def test_pages_follow_each_other_by_cursor_and_all_are_one_document(url: str) -> None:
     first = longshore("list", "-q", "--limit", "3")
     assert first.out.split() == ["j3", "j2", "j1"]
-    cursor = first.err.removeprefix("more: --cursor ").strip()
+    cursor = first.err.removeprefix("next page: --cursor ").strip()
     assert longshore("list", "-q", "--cursor", cursor).out == "j0\n"
     told = json.loads(longshore("list", "--all", "--json").out)
     assert ([job["id"] for job in told["items"]], told["next_cursor"]) == (["j3", "j2", "j1", "j0"], None)
     assert longshore("list", "-q", "--status", "unscheduled", "--type", "t").out == "j0\n"
-    assert longshore("list", "--text", "nowhere").err == "no job matches\n"
+    assert longshore("list", "--text", "nowhere").err == "no jobs match\n"
 
 
-def test_the_story_of_a_job_is_told_attempt_by_attempt(url: str) -> None:
-    async def live() -> None:
+def test_show_lists_every_attempt_of_a_job(url: str) -> None:
+    async def fail_twice() -> None:
         async with Queue(connect(url)) as queue:
             for worker in ("w1", "w2"):
                 [job] = await queue.dequeue_jobs(worker)
@@ -86,7 +86,7 @@ def test_the_story_of_a_job_is_told_attempt_by_attempt(url: str) -> None:
                 await queue.fail_job(job.id, f"broken by {worker}", lease=job.lease)
                 await queue.cancel_jobs(job_ids=["j2", "j3"])
 
-    asyncio.run(live())
+    asyncio.run(fail_twice())
     told = json.loads(longshore("show", "j1", "--json").out)
     attempts = [(one["worker"], one["outcome"], one["error"]) for one in told["attempts"]]
     assert attempts == [("w1", "job.failed", "broken by w1"), ("w2", "job.failed", "broken by w2")]
@@ -99,37 +99,38 @@ def test_the_story_of_a_job_is_told_attempt_by_attempt(url: str) -> None:
 # -- acting
 
 
-def test_a_bulk_act_counts_first_asks_and_does_nothing_unasked(url: str) -> None:
+def test_a_command_with_filters_needs_yes_without_a_terminal(url: str) -> None:
     assert longshore("cancel", "--queue", "mail", "--dry-run").out == "3 jobs match; nothing was changed\n"
     refused = longshore("cancel", "--queue", "mail")
     assert (refused.code, refused.out) == (Exit.USAGE, "")
-    assert "3 jobs match, and there is no terminal to ask at: give --yes" in refused.err
+    assert "yes: is required without a terminal; 3 jobs match" in refused.err
     assert longshore("cancel").code == Exit.USAGE
     assert json.loads(longshore("stats", "--json").out)["counts"]["UNSCHEDULED"] == 1
     done = longshore("cancel", "--queue", "mail", "--yes")
     assert done == (0, "3 jobs cancelled\n", "100 %  cancel, 3 of 3 jobs\n")
 
 
-def test_what_cannot_be_done_to_some_is_told_and_done_to_the_others(url: str) -> None:
-    done = longshore("cancel", "j1", "j0", "nobody")
+def test_an_action_on_several_ids_changes_those_it_can_and_reports_the_others(url: str) -> None:
+    done = longshore("cancel", "j1", "j0", "missing")
     assert (done.code, done.out) == (Exit.NOT_FOUND, "j1 cancelled\n")
     assert len(done.err.splitlines()) == 2
     assert longshore("delete", "j2").code == Exit.CONFLICT
-    assert longshore("dlq", "purge", "j0").code == Exit.CONFLICT, "it is over, but no dead letter"
+    assert longshore("dlq", "purge", "j0").code == Exit.CONFLICT, "it is final, but not a dead letter"
     assert longshore("delete", "j0").out == "j0 deleted\n"
 
 
-def test_who_brought_a_dead_letter_back_is_on_record(url: str) -> None:
+def test_requeue_records_the_actor(url: str) -> None:
     asyncio.run(_bury(url))
     assert longshore("dlq", "requeue", "--all").code == Exit.USAGE
-    assert longshore("dlq", "requeue", "--all", "--yes").out == "1 jobs sent back to the queue\n"
+    assert longshore("dlq", "requeue", "--all", "--dry-run").out == "1 job matches; nothing was changed\n"
+    assert longshore("dlq", "requeue", "--all", "--yes").out == "1 job returned to the queue\n"
     told = json.loads(longshore("events", "--event", "job.retried", "--json").out)
     assert told["job_id"] == "j1"
     assert told["actor"].startswith("cli")
-    assert longshore("dlq", "list").err == "no job matches\n"
+    assert longshore("dlq", "list").err == "no jobs match\n"
 
 
-def test_what_would_be_done_is_counted_alike_whatever_is_asked_for(url: str) -> None:
+def test_dry_run_counts_the_jobs_the_action_applies_to(url: str) -> None:
     def counted(*words: str) -> int:
         return int(json.loads(longshore(*words, "--dry-run", "--json").out)["matched"])
 
@@ -163,7 +164,7 @@ def test_what_would_be_done_is_counted_alike_whatever_is_asked_for(url: str) -> 
     + [f"schedule {verb} no" for verb in ("run", "pause", "resume", "remove", "preview")]
     + ["token revoke no"],
 )
-def test_what_is_not_there_is_one_line_and_its_code(url: str, words: str) -> None:
+def test_an_unknown_id_is_one_line_and_exit_code_4(url: str, words: str) -> None:
     done = longshore(*words.split())
     assert (done.code, done.out, done.err.count("\n")) == (Exit.NOT_FOUND, "", 1)
     assert "'no'" in done.err
@@ -171,13 +172,13 @@ def test_what_is_not_there_is_one_line_and_its_code(url: str, words: str) -> Non
     assert longshore("delete", "j0").out == "j0 deleted\n"
 
 
-def test_an_id_that_cannot_be_one_is_refused_before_anything_is_done(url: str) -> None:
+def test_an_invalid_id_is_refused_before_any_job_changes(url: str) -> None:
     refused = longshore("cancel", "j1", "x" * 300)
     assert (refused.code, refused.out) == (Exit.USAGE, "")
     assert json.loads(longshore("show", "j1", "--json").out)["job"]["status"] == "INITIAL_PENDING"
 
 
-def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str, tmp_path: Path) -> None:
+def test_enqueue_from_a_file_names_an_invalid_line(url: str, tmp_path: Path) -> None:
     lines = tmp_path / "jobs.ndjson"
     lines.write_text('{"type": "a", "data": 1, "job_id": "n1"}\n\n{"type": "b", "queue": "other", "job_id": "n2"}\n')
     assert longshore("enqueue", "--from", str(lines), "--queue", "mail", "-q").out == "n1\nn2\n"
@@ -188,7 +189,8 @@ def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str
     refused = longshore("enqueue", "--from", str(lines))
     assert refused.code == Exit.USAGE
     assert (
-        refused.err == "longshore: line 2.prio: is not an option of a job; did you mean priority?; nothing was stored\n"
+        refused.err
+        == "longshore: line 2.prio: is not an option of a job; did you mean priority?; nothing was enqueued\n"
     )
 
 
@@ -201,22 +203,22 @@ def test_jobs_come_from_lines_a_batch_at_a_time_and_a_bad_line_is_named(url: str
         (b"[" * 100_000, "line 3"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_told_with_what_is_stored_by_then(
+def test_an_unreadable_line_is_reported_with_the_number_of_jobs_enqueued_before_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, field: str
 ) -> None:
-    monkeypatch.setattr(enqueue, "AT_ONCE", 2)
+    monkeypatch.setattr(enqueue, "BATCH_SIZE", 2)
     lines = tmp_path / "jobs.ndjson"
     lines.write_bytes(b'{"type": "a", "job_id": "n1"}\n{"type": "b", "job_id": "n2"}\n' + line)
     refused = longshore("enqueue", "--from", str(lines), "--queue", "new")
     assert refused.code == Exit.USAGE
     assert refused.err.startswith(f"longshore: {field}: ")
     stored = 0 if field == "from" else 2  # the whole of a small file is decoded at once
-    kept = "; the 2 jobs of the batches before it are stored" if stored else "; nothing was stored"
+    kept = "; 2 jobs of earlier batches enqueued" if stored else "; nothing was enqueued"
     assert refused.err.endswith(f"{kept}\n")
     assert len(longshore("list", "-q", "--queue", "new").out.split()) == stored
 
 
-def test_every_option_of_a_job_arrives_as_it_was_meant(url: str) -> None:
+def test_enqueue_passes_every_option_on(url: str) -> None:
     options = (
         "--priority -5 --delay 1h --attempts 3 --backoff exponential:2s --lifo --tag a --tag b --timeout 5m "
         "--depends-on j1 --on-dependency-failure stop --remove-on-complete 10 --concurrency-key k --max-crashes none "
@@ -236,41 +238,43 @@ def test_every_option_of_a_job_arrives_as_it_was_meant(url: str) -> None:
     assert longshore("enqueue", "t", "--idempotency-key", "once", "--queue", "mail", "-q").out == "mine\n"
 
 
-def test_a_job_is_shown_without_the_servers_note_of_its_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_hides_the_option_that_the_server_adds(capsys: pytest.CaptureFixture[str]) -> None:
     now = datetime(2026, 5, 1, tzinfo=UTC)
     for options, shown in (({"request": "37ec8216"}, False), ({"request": "37ec8216", "remove_on_complete": 10}, True)):
-        tell_job(Job(id="j", type="t", options=options), [], now)
+        print_job(Job(id="j", type="t", options=options), [], now)
         told = capsys.readouterr().out
         assert ("37ec8216" in told, "remove_on_complete" in told) == (False, shown)
 
 
-def test_data_comes_from_a_file_too_and_text_without_quotes_is_explained(url: str, tmp_path: Path) -> None:
+def test_data_may_be_a_file_and_an_unquoted_string_is_explained(url: str, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"to": "ada"}')
     told = longshore("enqueue", "t", f"@{tmp_path / 'data.json'}", "--json").out
     assert json.loads(told)["data"] == {"to": "ada"}
-    assert "text needs its quotes" in longshore("enqueue", "t", "hello").err
+    assert "quote a string as JSON" in longshore("enqueue", "t", "hello").err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["enqueue", "t", "--delay", "soon"], "delay: must be a length of time like 90s"),
-        (["enqueue", "t", "--run-at", "2026-05-01T12:00"], "run-at: needs a time zone: write 2026-05-01T12:00Z"),
+        (["enqueue", "t", "--delay", "soon"], "delay: must be a duration such as 90s"),
+        (["enqueue", "t", "--run-at", "2026-05-01T12:00"], "run-at: needs a time zone; write 2026-05-01T12:00Z"),
         (["enqueue", "t", "--attempts", "-1"], "attempts: must be between 0 and"),
-        (["enqueue"], "say what to run"),
-        (["list", "--status", "lost"], "status: there is no status 'lost'"),
+        (["enqueue"], "type: or --from is required"),
+        (["list", "--status", "lost"], "status: is unknown: 'lost'; use one of"),
         (["list", "--created-after", "monday"], "created-after: must be a time"),
-        (["limits", "mail", "--rate", "many"], "rate: must be like 10/1m"),
+        (["limits", "mail", "--rate", "many"], "rate: must be a rate such as 10/1m"),
         (["limits", "mail", "--running", "0"], "running"),
         (["schedule", "add", "s", "t"], "needs exactly one of cron and every"),
         (["schedule", "add", "s", "t", "--cron", "61 * * * *"], "cron: "),
-        (["pause"], "name the queues, or say --all"),
+        (["pause"], "queue: or --all is required"),
         (["events", "--event", "job.dad"], "did you mean"),
         (["nonsense"], "No such command 'nonsense'"),
         (["list", "--nonsense"], "--nonsense"),
     ],
 )
-def test_a_bad_value_is_one_line_that_names_it_and_changes_nothing(url: str, arguments: list[str], words: str) -> None:
+def test_an_invalid_value_is_one_line_that_names_it_and_changes_nothing(
+    url: str, arguments: list[str], words: str
+) -> None:
     before = longshore("events", "--json").out
     done = longshore(*arguments)
     assert (done.code, done.out) == (Exit.USAGE, "")
@@ -279,21 +283,21 @@ def test_a_bad_value_is_one_line_that_names_it_and_changes_nothing(url: str, arg
     assert longshore("events", "--json").out == before
 
 
-# -- how it ends
+# -- exit codes
 
 
-def test_every_error_has_its_code_and_every_code_its_meaning() -> None:
+def test_every_error_has_an_exit_code_and_every_exit_code_a_meaning() -> None:
     assert all(code.meaning for code in Exit)
     assert exit_code_of(errors.JobNotInflight) is Exit.CONFLICT
     assert exit_code_of(ZeroDivisionError) is Exit.INTERNAL
-    for name in set(errors.__all__) - {"JobInterrupted"}:  # which only tasks raise
+    for name in set(errors.__all__) - {"JobInterrupted"}:  # only tasks raise it
         assert exit_code_of(getattr(errors, name)) is not Exit.INTERNAL
 
 
-def test_the_page_has_the_table_of_codes() -> None:
+def test_the_documentation_has_the_table_of_exit_codes() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
-    assert told == {str(int(code)): code.meaning for code in Exit}
+    documented = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
+    assert documented == {str(int(code)): code.meaning for code in Exit}
 
 
 @pytest.mark.parametrize(
@@ -307,28 +311,26 @@ def test_the_page_has_the_table_of_codes() -> None:
         ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "is not a known backend"),
     ],
 )
-def test_a_store_that_cannot_be_used_is_one_line_and_its_code(
-    address: str, code: Exit, words: str, tmp_path: Path
-) -> None:
+def test_an_unusable_store_is_one_line_and_its_exit_code(address: str, code: Exit, words: str, tmp_path: Path) -> None:
     done = longshore("stats", "--url", address.format(tmp_path))
     assert (done.code, done.out) == (code, "")
     assert done.err.count("\n") == 1
     assert words in done.err
     assert "\x1b" not in done.err
-    assert list(tmp_path.iterdir()) == [], "a mistyped address made a file"
+    assert list(tmp_path.iterdir()) == [], "a mistyped address created a file"
 
 
-def test_a_schema_that_is_not_there_is_made_by_migrate(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_creates_a_missing_schema(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGSHORE_URL", postgres_url)
     monkeypatch.setenv("LONGSHORE_SCHEMA", "elsewhere")
     missing = longshore("stats")
     assert missing.code == Exit.UNREACHABLE
     assert "make it with longshore migrate" in missing.err
-    assert "its schema has version" in longshore("migrate").out
+    assert "schema version" in longshore("migrate").out
     assert longshore("stats").code == 0
 
 
-def test_a_defect_is_one_line_too_and_shows_where_it_is_only_if_asked(
+def test_an_unexpected_error_is_one_line_and_a_traceback_only_on_request(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
@@ -339,14 +341,14 @@ def test_a_defect_is_one_line_too_and_shows_where_it_is_only_if_asked(
     assert told == (
         Exit.INTERNAL,
         "",
-        "longshore: ZeroDivisionError: oops; that is a defect: longshore --traceback … shows where\n",
+        "longshore: ZeroDivisionError: oops; this is a bug: longshore --traceback … shows where\n",
     )
     assert "Traceback" in longshore("--traceback", "queues").err
     monkeypatch.setenv("LONGSHORE_TRACEBACK", "1")
     assert "Traceback" in longshore("queues").err
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(url: str) -> None:
+def test_a_closed_pipe_ends_the_command_without_an_error(url: str) -> None:
     asyncio.run(_many(url))
     running = subprocess.Popen([*PROGRAM, "list", "--all"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stdout is not None
@@ -363,13 +365,13 @@ async def _many(url: str) -> None:
         await backend.enqueue_jobs([Job(type="t" * 200) for _ in range(2_000)])
 
 
-HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-"""What a shell starts in the background is born deaf to it, and so are we then, and whatever we start."""
+RESTORE_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""A shell starts background jobs with SIGINT ignored, and child processes inherit that."""
 
 
-def test_ctrl_c_ends_what_would_go_on_for_ever_without_a_word(url: str) -> None:
+def test_ctrl_c_ends_a_repeated_view_without_an_error(url: str) -> None:
     ours, theirs = pty.openpty()
-    program = [*PROGRAM[:-1], f"{HEARS_CTRL_C}; {PROGRAM[-1]}"]
+    program = [*PROGRAM[:-1], f"{RESTORE_SIGINT}; {PROGRAM[-1]}"]
     running = subprocess.Popen(
         [*program, "stats", "--watch", "--every", "0.1"], stdout=theirs, stderr=subprocess.PIPE, text=True
     )
@@ -377,7 +379,7 @@ def test_ctrl_c_ends_what_would_go_on_for_ever_without_a_word(url: str) -> None:
     assert running.stderr is not None
     with running:
         seen = b""
-        while seen.count(b"INITIAL_PENDING") < 2:  # it has begun again at least once
+        while seen.count(b"INITIAL_PENDING") < 2:  # it has refreshed at least once
             seen += os.read(ours, 4096)
         running.send_signal(signal.SIGINT)
         assert running.stderr.read() == ""
@@ -385,9 +387,7 @@ def test_ctrl_c_ends_what_would_go_on_for_ever_without_a_word(url: str) -> None:
     assert running.returncode == Exit.INTERRUPTED
 
 
-def test_there_is_colour_on_a_terminal_only_and_none_if_nobody_wants_it(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_colour_appears_on_a_terminal_only_and_not_with_no_color(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     asyncio.run(_bury(url))
@@ -410,7 +410,7 @@ def test_help_loads_neither_stores_nor_pydantic_nor_rich() -> None:
     assert not loaded & {"pydantic", "apsw", "psycopg", "rich", "asyncio", "fastapi", "pyspark", "cronsim", "logging"}
 
 
-def test_every_list_and_show_works_where_no_extra_is_installed(url: str) -> None:
+def test_commands_work_without_any_extra(url: str) -> None:
     program = """
 import sys
 EXTRAS = {"fastapi", "starlette", "uvicorn", "httpx", "jinja2", "prometheus_client", "psycopg", "pyspark", "pyarrow"}
@@ -442,7 +442,7 @@ for command in sys.argv[1:]:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# -- copies
+# -- backups
 
 
 def test_backup_writes_a_copy_that_opens_and_refuses_to_overwrite(url: str, tmp_path: Path) -> None:
@@ -451,4 +451,4 @@ def test_backup_writes_a_copy_that_opens_and_refuses_to_overwrite(url: str, tmp_
     assert longshore("list", "-q", "--url", f"sqlite:///{copy}").out.split() == ["j3", "j2", "j1", "j0"]
     again = longshore("backup", str(copy))
     assert (again.code, "exists already" in again.err) == (Exit.USAGE, True)
-    assert "cannot copy itself" in longshore("backup", "--url", "memory://", str(tmp_path / "other.db")).err
+    assert "must be a SQLite store" in longshore("backup", "--url", "memory://", str(tmp_path / "other.db")).err

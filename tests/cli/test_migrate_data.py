@@ -1,4 +1,4 @@
-"""`longshore migrate-data` as a person meets it: real processes, a real file, a real server."""
+"""`longshore migrate-data` with real processes, a real file and a real server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ JOBS = 2_000
 
 
 def migrate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command's exit code and what it printed."""
+    """Run the command in a process."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM, "migrate-data", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file with jobs in two queues, one of them with a name that a careless terminal would take for an order."""
+    """A file with jobs in two queues, one of them with markup in its name."""
 
     async def fill() -> None:
         async with connect(f"sqlite:///{tmp_path / 'jobs.db'}", clock=HeldClock()) as backend:
@@ -51,7 +51,7 @@ async def ids_at(url: str) -> set[str]:
         return {job.id for job in await all_jobs(backend)}
 
 
-def test_a_move_shows_what_both_sides_count(source: str, postgres_url: str) -> None:
+def test_a_move_prints_the_counts_of_both_stores(source: str, postgres_url: str) -> None:
     done = migrate(source, postgres_url)
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_a_move_shows_what_both_sides_count(source: str, postgres_url: str) -> N
     assert len(asyncio.run(ids_at(postgres_url))) == JOBS + 1
 
 
-def test_a_database_is_moved_back_to_a_file(source: str, postgres_url: str, tmp_path: Path) -> None:
+def test_a_database_moves_back_to_a_file(source: str, postgres_url: str, tmp_path: Path) -> None:
     back = f"sqlite:///{tmp_path / 'back.db'}"
     assert migrate(source, postgres_url, "--schema", "of_mine").returncode == 0
     done = migrate(postgres_url, back, "--schema", "of_mine")
@@ -79,9 +79,7 @@ def test_a_database_is_moved_back_to_a_file(source: str, postgres_url: str, tmp_
     assert "moved before, nothing to do" in again.stdout
 
 
-def test_json_is_all_that_is_printed_for_programs_and_a_second_run_finds_nothing_to_do(
-    source: str, postgres_url: str
-) -> None:
+def test_json_output_and_a_second_run_that_finds_nothing_to_do(source: str, postgres_url: str) -> None:
     told = json.loads(migrate(source, postgres_url, "--json").stdout)
     assert told["begun"] == "fresh"
     assert told["tables"]["jobs"] == told["copied"]["jobs"] == JOBS + 1
@@ -99,7 +97,7 @@ def test_a_password_is_never_shown(source: str, postgres_url: str) -> None:
         assert "sesame" not in done.stdout + done.stderr
 
 
-def test_another_schema_is_another_house(source: str, postgres_url: str) -> None:
+def test_schemas_of_one_database_are_separate_stores(source: str, postgres_url: str) -> None:
     async def enqueue() -> None:
         async with connect(postgres_url) as backend:
             await backend.enqueue_job(Job(id="own", type="t"))
@@ -113,7 +111,7 @@ def test_another_schema_is_another_house(source: str, postgres_url: str) -> None
     assert asyncio.run(ids_at(postgres_url)) == {"own"}
 
 
-def test_a_house_at_work_is_refused_with_the_way_out_and_moved_if_asked(source: str, postgres_url: str) -> None:
+def test_a_store_with_active_workers_moves_only_with_while_live(source: str, postgres_url: str) -> None:
     async def work() -> None:
         async with connect(source) as backend:
             await backend.heartbeat_worker(WorkerInfo(id="mail-1"))
@@ -135,17 +133,17 @@ def test_a_house_at_work_is_refused_with_the_way_out_and_moved_if_asked(source: 
         ("sqlite:///{}/typo.db", "postgresql://nobody@127.0.0.1:1/none", 3, "there is no"),
         ("sqlite:///{}/jobs.db", "postgresql://nobody@127.0.0.1:1/none", 3, "cannot be reached"),
         ("sqlite:///{}/jobs.db", "sqlite:///{}/jobs.db", 5, "exists already; name a file that does not exist"),
-        ("memory://", "postgresql://nobody@127.0.0.1:1/none", 2, "source: must be like sqlite:///jobs.db"),
+        ("memory://", "postgresql://nobody@127.0.0.1:1/none", 2, "source: must be a SQLite or PostgreSQL store"),
         (
             "postgresql://a@127.0.0.1:1/a",
             "memory://",
             2,
-            "target: must be like postgresql://user@host/database or sqlite",
+            "target: must be a SQLite or PostgreSQL store",
         ),
         ("sqlite:///{}/jobs.db", "\x1b[31mred://", 2, "is not a known backend"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_its_exit_code(
+def test_an_impossible_move_is_one_line_and_its_exit_code(
     source: str, target: str, code: int, words: str, path: Path
 ) -> None:
     done = migrate(source.format(path.parent), target.format(path.parent))
@@ -156,7 +154,7 @@ def test_what_cannot_be_is_one_line_and_its_exit_code(
     assert sorted(file.name for file in path.parent.iterdir() if file.suffix == ".db") == ["jobs.db"]
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(source: str, postgres_url: str) -> None:
+def test_a_terminal_shows_a_progress_bar(source: str, postgres_url: str) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-c", PROGRAM, "migrate-data", source, postgres_url, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as running:
@@ -165,7 +163,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(source: str, postgres_url: str)
         try:
             while part := os.read(ours, 4096):
                 seen += part
-        except OSError:  # how Linux says that the other end was closed
+        except OSError:  # Linux reports a closed terminal this way
             pass
         assert running.stdout is not None
         assert json.loads(running.stdout.read())["begun"] == "fresh"
@@ -174,11 +172,11 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(source: str, postgres_url: str)
     assert "━" in seen.decode()
 
 
-def test_interrupted_from_the_keyboard_it_says_how_to_go_on(source: str, postgres_url: str) -> None:
+def test_an_interrupted_move_says_how_to_resume(source: str, postgres_url: str) -> None:
     program = """
 import signal
 from longshore.cli import main, store
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
 real = store.move
 def interrupted(*stores, on_step, **options):
     return real(*stores, on_step=lambda _step: signal.raise_signal(signal.SIGINT), **options)
@@ -188,5 +186,5 @@ main.run()
     command = [sys.executable, "-c", program, "migrate-data", source, postgres_url]
     stopped = subprocess.run(command, capture_output=True, text=True, check=False)
     assert stopped.returncode == 130
-    assert stopped.stderr == "longshore: stopped; run the same command again, and it goes on\n"
+    assert stopped.stderr == "longshore: stopped; run the same command again to resume\n"
     assert json.loads(migrate(source, postgres_url, "--json").stdout)["begun"] == "resumed"

@@ -1,4 +1,4 @@
-"""Every command on docs/cli.md is run as it stands, in the order of the page; in this process, for there are many."""
+"""Run every command of docs/cli.md in the order of the page, in this process because there are many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.repo.pages import ROOT, blocks_of
 
 PAGE = ROOT / "docs" / "cli.md"
 ELSEWHERE = {"up", "serve", "scheduler", "migrate-data", "pipeline", "token"}
-"""They have pages of their own, with examples that are run there."""
+"""Commands with their own pages, where other tests run the examples."""
 
 
 def commands() -> list[str]:
@@ -30,7 +30,7 @@ def test_the_page_has_an_example_of_every_command() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_every_command_on_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_on_the_page_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LONGSHORE_URL", raising=False)
     left_running: list[subprocess.Popen[bytes]] = []
@@ -39,7 +39,7 @@ def test_every_command_on_the_page_does_what_it_says(tmp_path: Path, monkeypatch
             given, _, command = line.rpartition(" | ")
             words = shlex.split(command, comments=True)
             assert words.pop(0) == "longshore", line
-            if given:  # printf writes what the command reads
+            if given:  # the output of printf becomes standard input
                 written = subprocess.run(["bash", "-c", given], capture_output=True, text=True, check=True).stdout
                 monkeypatch.setattr(sys, "stdin", io.StringIO(written))
             if words[0] == "worker" or {"-f", "--watch"} & set(words):

@@ -1,4 +1,4 @@
-"""`longshore pipeline …` where it needs no Spark: what is wrong is one line."""
+"""`longshore pipeline …` without Spark: each error is one line."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_without_spark_the_extra_is_named(command: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_date_that_is_none_and_a_setting_that_is_none_are_refused_before_spark_starts(tmp_path: Path) -> None:
+def test_an_invalid_date_or_setting_is_refused_before_spark_starts(tmp_path: Path) -> None:
     there = ["--url", "sqlite:///jobs.db", "--lake", str(tmp_path)]
-    assert "from: must be a date like 2026-05-01" in refused(longshore("run", *there, "--from", "yesterday"), 2)
+    assert "from: must be a date such as 2026-05-01" in refused(longshore("run", *there, "--from", "yesterday"), 2)
     assert "conf: must be name=value" in refused(longshore("run", *there, "--conf", "memory"), 2)
 
 
-def test_the_status_of_no_lake_says_how_to_make_one_and_needs_no_spark(tmp_path: Path) -> None:
+def test_status_without_a_lake_names_the_command_and_needs_no_spark(tmp_path: Path) -> None:
     done = longshore("status", "--lake", str(tmp_path / "lake"), before=HIDDEN)
     assert "longshore pipeline run makes one" in refused(done, 5)

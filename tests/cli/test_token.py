@@ -1,4 +1,4 @@
-"""`longshore token`, and when a server asks for one: every word for on and off, and nothing that merely looks so."""
+"""`longshore token`, and the values that turn tokens on and off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from longshore import connect
 from longshore.cli.exit_codes import Exit
-from longshore.cli.serve import auth_enabled, session_key, parse_switch
+from longshore.cli.serve import auth_enabled, parse_switch, session_key
 from longshore.core.errors import InvalidArgument
 from tests.cli.terminal import longshore
 
@@ -38,10 +38,10 @@ NEITHER = (
 
 
 @pytest.mark.parametrize("said", [None, *ON, *OFF, *NEITHER])
-def test_whatever_is_said_a_public_address_is_never_open(said: str | None) -> None:
+def test_a_public_address_always_requires_tokens(said: str | None) -> None:
     # F54
     if said in OFF:
-        with pytest.raises(InvalidArgument, match="is reached from other machines"):
+        with pytest.raises(InvalidArgument, match="is reachable from other machines"):
             auth_enabled("0.0.0.0", said, loopback=False)
         assert auth_enabled("127.0.0.1", said, loopback=True) is False
     elif said in NEITHER:
@@ -70,7 +70,7 @@ def url(tmp_path: Path) -> str:
     return address
 
 
-def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
+def test_a_token_is_created_shown_once_listed_and_revoked(url: str) -> None:
     made = longshore(
         "token",
         "create",
@@ -111,25 +111,25 @@ def test_a_token_is_made_shown_once_listed_and_revoked(url: str) -> None:
         (("create", "local", "--scope", "read"), "name: 'local' is reserved for callers"),
         (
             ("create", "shop", "--scope", "read", "--expires-in", "soon"),
-            "expires-in: must be a length of time like 90s, 5m, 2h or 1d, not 'soon'",
+            "expires-in: must be a duration such as 90s, 5m, 2h or 1d; got 'soon'",
         ),
         (("revoke", "nobody"), "no token has the id 'nobody'"),
     ],
 )
-def test_what_makes_no_token_is_told_in_one_line(url: str, arguments: tuple[str, ...], words: str) -> None:
+def test_an_invalid_token_command_is_one_line(url: str, arguments: tuple[str, ...], words: str) -> None:
     refused = longshore("token", *arguments, "--url", url)
     assert refused.code != 0
     assert refused.err.startswith(f"longshore: {words}")
     assert json.loads(longshore("token", "list", "--url", url, "--json").out) == {"items": []}
 
 
-def test_a_mistyped_address_makes_no_file(tmp_path: Path) -> None:
+def test_a_mistyped_address_creates_no_file(tmp_path: Path) -> None:
     refused = longshore("token", "list", "--url", f"sqlite:///{tmp_path / 'typo.db'}")
     assert refused.code == 3
     assert list(tmp_path.iterdir()) == []
 
 
-def test_how_long_a_token_lasts_is_written_as_every_length_of_time(url: str) -> None:
+def test_the_lifetime_of_a_token_is_a_duration(url: str) -> None:
     for written, lasts in (("1w", timedelta(weeks=1)), ("1.5h", timedelta(minutes=90)), ("45s", timedelta(seconds=45))):
         told = longshore("token", "create", written, "--scope", "read", "--expires-in", written, "--url", url, "--json")
         assert told.code == 0, told.err
@@ -139,9 +139,9 @@ def test_how_long_a_token_lasts_is_written_as_every_length_of_time(url: str) -> 
     assert (refused.code, "must be more than 0 seconds" in refused.err) == (Exit.USAGE, True)
 
 
-def test_a_key_for_sessions_is_long_enough_or_refused(tmp_path: Path) -> None:
+def test_a_short_or_unreadable_session_key_is_refused(tmp_path: Path) -> None:
     assert session_key(None) is None
-    with pytest.raises(InvalidArgument, match="cannot be read"):
+    with pytest.raises(InvalidArgument, match="cannot read"):
         session_key(tmp_path / "none")
     (tmp_path / "key").write_bytes(b"short")
     with pytest.raises(InvalidArgument, match="has 5 bytes"):
@@ -150,7 +150,7 @@ def test_a_key_for_sessions_is_long_enough_or_refused(tmp_path: Path) -> None:
     assert session_key(tmp_path / "key") == b"k" * 32
 
 
-def test_through_a_server_tokens_are_made_at_its_address_for_them() -> None:
+def test_token_commands_refuse_a_server_and_name_its_endpoint() -> None:
     refused = longshore("token", "list", "--url", "http://127.0.0.1:9")
     assert (refused.code, "/v1/tokens" in refused.err) == (Exit.USAGE, True)
     assert "or a server" not in longshore("token", "create", "--help").out

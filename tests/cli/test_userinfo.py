@@ -20,7 +20,7 @@ from longshore.spark.options import Address
 from tests.cli.terminal import PROGRAM, longshore
 
 SECRET = ("xcapn", "xhunter", "xsesame", "XCAPN")
-NOBODY_LISTENS = "127.0.0.1:1/jobs"
+CLOSED_PORT = "127.0.0.1:1/jobs"
 
 BETWEEN = ["/", "@", "#", "?", "%", ":", "//", "@[", "[", "]", "%2", "/?", "?=", "/a?b=c", "@#/%?", ",", " ", "\\", "℀"]
 PASSWORDS = [
@@ -34,7 +34,7 @@ PASSWORDS = [
 
 
 def address(password: str, scheme: str = "postgresql") -> str:
-    return f"{scheme}://xcapn:{password}@{NOBODY_LISTENS}"
+    return f"{scheme}://xcapn:{password}@{CLOSED_PORT}"
 
 
 def check_hidden(text: str) -> None:
@@ -43,7 +43,7 @@ def check_hidden(text: str) -> None:
 
 
 def use(url: str) -> str:
-    """Everything a caller of the SDK can see: the errors with their causes, and the repr of each object."""
+    """Return all text that the SDK shows: errors with their causes, and the repr of each object."""
 
     async def tried() -> str:
         backend = connect(url, wait_seconds=0.01)
@@ -90,7 +90,7 @@ def test_no_part_of_any_password_is_shown(pieces: list[str]) -> None:
 def test_commands_show_no_part_of_the_password(command: list[str], password: str) -> None:
     done = longshore("--traceback", *command, "--url", address(password))
     assert done.code not in (0, 70)
-    assert "that is a defect" not in done.err
+    assert "this is a bug" not in done.err
     check_hidden(done.err + done.out)
 
 

@@ -1,4 +1,4 @@
-"""Commands that run until they are told to stop, as processes: `worker`, `scheduler`, `serve` and `up`."""
+"""Commands that run until a signal, as processes: `worker`, `scheduler`, `serve` and `up`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def greet(name: str) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty store, which is the one that is meant if nothing is said."""
+    """An empty store; LONGSHORE_URL names it."""
     address = f"sqlite:///{tmp_path / 'jobs.db'}"
     if request.param == "postgres":
         address = str(request.getfixturevalue("postgres_url"))
@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 @contextmanager
 def running(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """The command, stopped in order at the end if it has not ended by itself."""
+    """Run the command; send SIGTERM at the end if it still runs."""
     pipe = subprocess.PIPE
     with subprocess.Popen([*PROGRAM, *arguments], stdout=pipe, stderr=pipe, text=True, cwd=cwd) as process:
         try:
@@ -54,7 +54,7 @@ def running(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Pop
             process.communicate()
 
 
-def test_a_worker_with_no_code_runs_what_is_there_and_ends(url: str) -> None:
+def test_a_worker_without_a_harbor_runs_the_built_in_types(url: str) -> None:
     said = longshore("enqueue", "echo", '{"say": "hello"}', "-q").out.strip()
     failed = longshore("enqueue", "fail", '{"why": "no reason"}', "-q").out.strip()
     other = longshore("enqueue", "sleep", "--queue", "other", "-q").out.strip()
@@ -68,7 +68,7 @@ def test_a_worker_with_no_code_runs_what_is_there_and_ends(url: str) -> None:
     assert longshore("explain", failed).out.count("longshore retry") == 1
 
 
-def test_who_waits_for_a_job_gets_its_result_and_an_exit_code(url: str, tmp_path: Path) -> None:
+def test_enqueue_with_wait_prints_the_result_and_sets_the_exit_code(url: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(HARBOR.format(url=url))
     with running("worker", "--harbor", "shop:harbor", "--processes", "2", cwd=tmp_path):
         done = longshore("enqueue", "greet", '{"name": "Ada"}', "--wait", "--wait-timeout", "50s")
@@ -78,7 +78,7 @@ def test_who_waits_for_a_job_gets_its_result_and_an_exit_code(url: str, tmp_path
         assert json.loads(failed.out)["status"] == "DEAD"
     late = longshore("enqueue", "greet", '{"name": "Ada"}', "--wait", "--wait-timeout", "10ms")
     assert (late.code, late.out) == (Exit.TOO_LATE, "")
-    assert "and keeps running: longshore explain" in late.err
+    assert "and continues; see: longshore explain" in late.err
 
 
 def test_a_scheduler_fires_what_is_due(url: str) -> None:
@@ -135,7 +135,7 @@ async def test_the_job_of_a_killed_worker_process_is_taken_back_before_its_lease
 
 
 @pytest.mark.parametrize("command", ["serve", "up"])
-def test_a_server_tells_its_address_and_answers_there(command: str, url: str, tmp_path: Path) -> None:
+def test_a_server_prints_its_address_and_answers_there(command: str, url: str, tmp_path: Path) -> None:
     with running(command, "--port", "0", "--json", cwd=tmp_path) as process:
         assert process.stdout is not None
         address = json.loads(process.stdout.readline())["address"]
@@ -145,9 +145,9 @@ def test_a_server_tells_its_address_and_answers_there(command: str, url: str, tm
         assert process.wait(50) == 0
 
 
-def test_up_with_a_harbor_lets_the_variable_stand_and_tells_where_its_jobs_are(url: str, tmp_path: Path) -> None:
+def test_up_with_a_harbor_ignores_longshore_url_with_a_warning(url: str, tmp_path: Path) -> None:
     own = f"sqlite:///{tmp_path / 'shop.db'}"
-    assert own != url, "what LONGSHORE_URL says here"
+    assert own != url, "LONGSHORE_URL names another store"
     (tmp_path / "shop.py").write_text(HARBOR.format(url=own))
     with running("up", "--harbor", "shop:harbor", "--port", "0", "--host", "0.0.0.0", cwd=tmp_path) as process:
         assert process.stdout is not None
@@ -155,12 +155,12 @@ def test_up_with_a_harbor_lets_the_variable_stand_and_tells_where_its_jobs_are(u
         assert re.search(r"is up at http://127.0.0.1:\d+/ \(and every address of this machine\)", told[0])
         assert own in told[0]
         assert process.stderr is not None
-        assert f"keeps them, {own}; what LONGSHORE_URL names" in process.stderr.readline()
+        assert f"using the store of shop:harbor, {own}; ignoring LONGSHORE_URL" in process.stderr.readline()
         assert """-d '{"type": "greet", "data": {"name": "..."}}'""" in told[3]
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_worker_tells_where_its_jobs_are_and_that_the_variable_names_another_place(
+def test_a_worker_prints_its_store_and_warns_if_longshore_url_names_another(
     same: bool, url: str, tmp_path: Path
 ) -> None:
     own = url if same else f"sqlite:///{tmp_path / 'shop.db'}"
@@ -170,14 +170,14 @@ def test_a_worker_tells_where_its_jobs_are_and_that_the_variable_names_another_p
         told = process.stderr.read().splitlines()
         assert process.wait(50) == 0
     if not same:
-        assert "what LONGSHORE_URL names" in told.pop(0)
+        assert "ignoring LONGSHORE_URL" in told.pop(0)
     assert told[0].startswith("longshore: 1 worker process, 10 concurrent jobs on ")
     assert shown_address(own) in told[0]
     assert not any("LONGSHORE_URL" in line for line in told)
 
 
 @pytest.mark.parametrize("command", ["serve", "up", "worker", "scheduler"])
-def test_a_password_that_lists_of_processes_show_is_warned_of(command: str) -> None:
+def test_a_password_on_the_command_line_prints_a_warning(command: str) -> None:
     address = "postgresql://app:secret@127.0.0.1:9/app?connect_timeout=2"
     free = ["--port", "0"] if command in ("serve", "up") else []
     with running(command, "--url", address, *free) as process:
@@ -187,7 +187,7 @@ def test_a_password_that_lists_of_processes_show_is_warned_of(command: str) -> N
     assert "secret" not in told
 
 
-def test_a_server_that_asks_for_a_token_is_told_apart_from_one_that_is_not_there(
+def test_a_missing_token_and_an_unreachable_server_have_different_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -207,15 +207,17 @@ def test_a_server_that_asks_for_a_token_is_told_apart_from_one_that_is_not_there
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["worker", "--harbor", "nowhere"], "must be written module:name"),
-        (["worker", "--harbor", "nowhere:harbor"], "nowhere cannot be imported from here"),
-        (["worker", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "leave out --url, or --harbor"),
-        (["up", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "leave out --url, or --harbor"),
-        (["worker", "--url", "memory://"], "seen by one process only"),
-        (["worker", "--grace", "long"], "grace: must be a length of time"),
+        (["worker", "--harbor", "nowhere"], "must have the form module:name"),
+        (["worker", "--harbor", "nowhere:harbor"], "cannot import nowhere from the working directory"),
+        (["worker", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "cannot be combined with --harbor"),
+        (["up", "--harbor", "shop:harbor", "--url", "sqlite:///other.db"], "cannot be combined with --harbor"),
+        (["worker", "--url", "memory://"], "visible to one process only"),
+        (["worker", "--grace", "long"], "grace: must be a duration"),
     ],
 )
-def test_a_worker_that_cannot_begin_says_why_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_reports_the_reason_in_one_line(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
     done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == Exit.USAGE
     assert words in done.stderr.splitlines()[-1]

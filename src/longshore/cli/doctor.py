@@ -1,4 +1,4 @@
-"""`doctor`: checks a store and its jobs; each finding has its remedy."""
+"""`doctor`: check a store and its jobs, with a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from longshore.cli.exit_codes import Exit
 from longshore.cli.open_store import AsJson
 from longshore.cli.options import on_store
-from longshore.cli.output import Column, say_model, show_rows
+from longshore.cli.output import Column, print_model, print_rows
 
 if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 _COLUMNS = (
     Column("CHECK", whole=True),
     Column("LEVEL", whole=True, coloured=True),
-    Column("FOUND"),
-    Column("WHAT TO DO"),
+    Column("FINDING"),
+    Column("REMEDY"),
 )
 
-OnlyBad = Annotated[bool, typer.Option("--problems", help="Leave out what is in order.")]
+OnlyBad = Annotated[bool, typer.Option("--problems", help="Show problems and warnings only.")]
 
 
 @on_store()
 async def doctor(queue: Queue, problems: OnlyBad = False, as_json: AsJson = False) -> None:
-    """Checks the store and its jobs, and says what to do. Exit code 1 if there is a problem."""
+    """Check the store and its jobs, with a remedy for each problem. The exit code is 1 if there is a problem."""
     from longshore.runtime.doctor import check_up
 
     findings = await check_up(queue)
@@ -35,8 +35,8 @@ async def doctor(queue: Queue, problems: OnlyBad = False, as_json: AsJson = Fals
     if as_json:
         from longshore.cli.json_output import Diagnosis
 
-        say_model(Diagnosis(healthy=healthy, findings=shown))
+        print_model(Diagnosis(healthy=healthy, findings=shown))
     else:
-        show_rows(_COLUMNS, [[one.check, one.level, one.found, one.fix] for one in shown])
+        print_rows(_COLUMNS, [[one.check, one.level, one.found, one.fix] for one in shown])
     if not healthy:
         raise typer.Exit(Exit.FAILED)

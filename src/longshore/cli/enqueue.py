@@ -1,4 +1,4 @@
-"""`enqueue`: one job, or one for each line of a file."""
+"""`enqueue`: one job, or one per line of a file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import typer
 
 from longshore.cli import parsing
 from longshore.cli.exit_codes import Exit
-from longshore.cli.inspect import content, tell_new_job
-from longshore.cli.open_store import AsJson, Quiet, Store, a_store, complete_job, complete_queue, complete_type
-from longshore.cli.options import gathered
-from longshore.cli.output import complain, flush, say, say_id, say_lines, say_model
+from longshore.cli.inspect import content, print_new_job
+from longshore.cli.open_store import AsJson, Quiet, Store, complete_job, complete_queue, complete_type, store_options
+from longshore.cli.options import option_groups
+from longshore.cli.output import counted, flush, print_id, print_line, print_lines, print_model, print_stderr
 from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job_options import BackoffLike, JobOptions, Option, options_of
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
 
 _FLAGS = {"tags": ("--tag", "--tags"), "concurrency_key": ("--concurrency-key", "--key")}
-"""Options that have another flag than their name."""
-_PARSED: Mapping[Any, tuple[Callable[[str, str], Any], str]] = {
+"""Options whose flag differs from their name."""
+_PARSERS: Mapping[Any, tuple[Callable[[str, str], Any], str]] = {
     Duration | None: (parsing.duration, "90s, 5m, 2h"),
-    Moment | None: (parsing.moment, "2026-05-01T12:00Z, or a span from now"),
+    Moment | None: (parsing.moment, "2026-05-01T12:00Z, or a duration from now"),
     BackoffLike | None: (parsing.backoff, "5s, exponential:2s, or JSON"),
-    bool | int: (parsing.kept, "yes, or how many to keep"),
+    bool | int: (parsing.keep_count, "yes, or how many to keep"),
     int | None: (parsing.limit, "none: no limit"),
 }
-"""How the text of an option is read, by the option's type, and what to write."""
-_MANY = (Sequence[str], Dependencies)
+"""The parser of each option type, and the values it takes."""
+_REPEATABLE = (Sequence[str], Dependencies)
 
 
 def job_options(table: type) -> Callable[..., dict[str, Any]]:
-    """Makes the flags for all options of a table, for `gathered`; the command gets them as `Queue.add` takes them."""
+    """Make flags of a table's options, for `option_groups`. The command gets keyword arguments of `Queue.add`."""
     options = options_of(table)
 
     def read(**given: Any) -> dict[str, Any]:
         values = {}
         for name, value in given.items():
-            parse = _PARSED.get(options[name].type)
+            parse = _PARSERS.get(options[name].type)
             if parse is not None and value is not None:
                 values[name] = parse[0](name.replace("_", "-"), value)
             elif value is not None:
@@ -57,44 +57,44 @@ def job_options(table: type) -> Callable[..., dict[str, Any]]:
         return values
 
     flags = [_flag(name, option) for name, option in options.items()]
-    read.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]  # what `gathered` reads
+    read.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]  # what `option_groups` reads
     return read
 
 
 def _flag(name: str, option: Option) -> inspect.Parameter:
     kind, default, text = option.type, option.default, option.help
-    if kind in _PARSED:
-        kind, default, text = str | None, str(default) if default else None, f"{text[:-1]} ({_PARSED[kind][1]})."
-    elif kind in _MANY:
-        kind, default, text = list[str] | None, None, f"{text} May be given many times."
+    if kind in _PARSERS:
+        kind, default, text = str | None, str(default) if default else None, f"{text[:-1]} ({_PARSERS[kind][1]})."
+    elif kind in _REPEATABLE:
+        kind, default, text = list[str] | None, None, f"{text} Repeatable."
     elif kind is DependencyPolicy:
         kind = str
     flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
     completion = complete_job if option.type is Dependencies else None
     typed = typer.Option(*flags, help=text, autocompletion=completion)
-    annotation = Annotated[kind, typed]  # type: ignore[valid-type]  # a type that is made here
+    annotation = Annotated[kind, typed]  # type: ignore[valid-type]  # built at run time
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-AT_ONCE = 1_000
-"""Lines that are stored in one transaction: all of them or none."""
+BATCH_SIZE = 1_000
+"""Lines per transaction; a transaction stores all of its lines or none."""
 
 TypeName = Annotated[
-    str | None, typer.Argument(metavar="TYPE", autocompletion=complete_type, help="Which task runs it.")
+    str | None, typer.Argument(metavar="TYPE", autocompletion=complete_type, help="The name of the task.")
 ]
 Data = Annotated[
-    str | None, typer.Argument(metavar="DATA", help="Its arguments: JSON, @file with JSON, or - for standard input.")
+    str | None, typer.Argument(metavar="DATA", help="The task's arguments: JSON, @file, or - for standard input.")
 ]
-QueueName = Annotated[str, typer.Option("--queue", autocompletion=complete_queue, help="Where it waits.")]
+QueueName = Annotated[str, typer.Option("--queue", autocompletion=complete_queue, help="The queue of the job.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", help="A file (- is standard input) with a job as JSON on each line, in place of TYPE."),
+    typer.Option("--from", help="Instead of TYPE: a file with one JSON job per line, or - for standard input."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for its end, and print what it gave back.")]
-WaitTimeout = Annotated[str, typer.Option(help="With --wait, stop waiting after this long; the job keeps running.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job ends and print its result.")]
+WaitTimeout = Annotated[str, typer.Option(help="With --wait, the longest time to wait; the job keeps running.")]
 
 
-@gathered(options=job_options(JobOptions), store=a_store)
+@option_groups(options=job_options(JobOptions), store=store_options)
 def enqueue(
     type: TypeName = None,
     data: Data = None,
@@ -108,51 +108,51 @@ def enqueue(
     options: dict[str, Any],
     store: Store,
 ) -> None:
-    """Stores a job, durably, and prints its id; or many, from a file with one on each line."""
+    """Enqueue a job and print its id, or enqueue one job per line of a file."""
     if (type is None) == (from_ is None):
-        raise InvalidArgument("type", "say what to run: a TYPE, or --from FILE with a job on each line")
+        raise InvalidArgument("type", "or --from is required; give a TYPE, or --from FILE with one JSON job per line")
     if from_ is not None:
         if wait or data is not None:
-            raise InvalidArgument("from", "reads jobs from a file: leave out the data and --wait")
+            raise InvalidArgument("from", "cannot be combined with DATA or --wait; leave them out")
         _store_lines(store, from_, queue, as_json=as_json, quiet=quiet)
         return
-    patience = parsing.duration("wait-timeout", wait_timeout)
+    timeout = parsing.duration("wait-timeout", wait_timeout)
     value = parsing.data(data)
 
     async def add(found: Queue) -> None:
         job = await found.add(str(type), value, **options)
         if not wait:
-            await tell_new_job(found, job, as_json=as_json, quiet=quiet)
+            await print_new_job(found, job, as_json=as_json, quiet=quiet)
             return
         from longshore.app.results import ResultWaiter
 
-        complain(f"job {job.id} is stored; waiting for its end")
+        print_stderr(f"job {job.id} is enqueued; waiting for its result")
         try:
-            ended = await ResultWaiter(found).ended(job.id, patience)
+            ended = await ResultWaiter(found).ended(job.id, timeout)
         except TimeoutError:
             raise TimeoutError(
-                f"job {job.id} has not ended after {patience:g} s and keeps running: longshore explain {job.id}"
+                f"job {job.id} did not end within {timeout:g} s and continues; see: longshore explain {job.id}"
             ) from None
-        _tell_end(ended, as_json=as_json)
+        _print_outcome(ended, as_json=as_json)
 
     store.within(add, queue=queue)
 
 
-def _tell_end(job: Job, *, as_json: bool) -> None:
-    """Prints its result, or why there is none; the exit code says which."""
+def _print_outcome(job: Job, *, as_json: bool) -> None:
+    """Print the result of an ended job, or its error."""
     if as_json:
         from longshore.cli.json_output import job_result
 
-        say_model(job_result(job))
+        print_model(job_result(job))
     elif job.status is JobStatus.COMPLETED:
-        say_lines("null" if job.result is None else content(job.result))
+        print_lines("null" if job.result is None else content(job.result))
     else:
-        complain(f"longshore: job {job.id} is {job.status}: {job.error_message.partition(chr(10))[0]}")
+        print_stderr(f"longshore: job {job.id} is {job.status}: {job.error_message.partition(chr(10))[0]}")
     if job.status is not JobStatus.COMPLETED:
         raise typer.Exit(Exit.FAILED)
 
 
-# -- many
+# -- one job per line
 
 
 class _Line(NamedTuple):
@@ -166,27 +166,27 @@ def _store_lines(store: Store, name: str, queue: str, *, as_json: bool, quiet: b
         stored = 0
         lines = _lines(name, queue)
         try:
-            while batch := list(islice(lines, AT_ONCE)):
+            while batch := list(islice(lines, BATCH_SIZE)):
                 for to, group in groupby(batch, key=lambda line: line.queue):
                     ids = await _store_group(found, to, list(group), stored)
                     stored += len(ids)
                     _print_ids(ids, as_json=as_json, quiet=quiet)
         except InvalidArgument as error:
-            raise InvalidArgument(error.field, f"{error.problem}{_kept(stored)}") from None
+            raise InvalidArgument(error.field, f"{error.problem}{_stored_note(stored)}") from None
         return stored
 
     stored = store.within(add)
     if not (as_json or quiet):
-        say(f"{stored:,} jobs stored")
+        print_line(f"{counted(stored, 'job')} enqueued")
 
 
 async def _store_group(found: Queue, queue: str, lines: Sequence[_Line], stored: int) -> list[str]:
-    """Stores consecutive lines of one queue; a refusal names the line."""
+    """Enqueue consecutive lines of one queue; an error names the line."""
     from longshore.runtime.queue import Queue
 
     async with Queue(found.backend, queue) as named:
         try:
-            specs: list[Any] = [line.spec for line in lines]  # of any type: `add_bulk` checks them
+            specs: list[Any] = [line.spec for line in lines]  # unchecked JSON: `add_bulk` validates it
             return [job.id for job in await named.add_bulk(specs)]
         except InvalidArgument as error:
             place, dot, field = error.field.partition(".")
@@ -194,7 +194,7 @@ async def _store_group(found: Queue, queue: str, lines: Sequence[_Line], stored:
             line = f"line {lines[int(position)].number}" if position.isdecimal() else place
             raise InvalidArgument(f"{line}{dot}{field}", error.problem) from None
         except LongshoreError:
-            complain(f"longshore: line {lines[0].number} and those after it were not stored{_kept(stored)}")
+            print_stderr(f"longshore: not enqueued from line {lines[0].number} on{_stored_note(stored)}")
             raise
 
 
@@ -202,17 +202,17 @@ def _print_ids(ids: list[str], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         from longshore.cli.json_output import Enqueued
 
-        say_model(Enqueued(job_ids=ids))
+        print_model(Enqueued(job_ids=ids))
     elif quiet:
         for job_id in ids:
-            say_id(job_id)
+            print_id(job_id)
     flush()
 
 
 def _lines(name: str, queue: str) -> Iterator[_Line]:
-    """The jobs in the file; `queue` is for those that name none."""
+    """Yield the jobs in the file; `queue` is the default queue."""
     if name != "-" and not Path(name).is_file():
-        raise InvalidArgument("from", f"there is no file {name}")
+        raise InvalidArgument("from", f"names no file: {name}")
     try:
         with sys.stdin if name == "-" else Path(name).open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -220,7 +220,7 @@ def _lines(name: str, queue: str) -> Iterator[_Line]:
                     spec = _spec(number, line)
                     yield _Line(number, check_name(f"line {number}.queue", spec.pop("queue", queue)), spec)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument("from", f"{name} cannot be read: {error}") from None
+        raise InvalidArgument("from", f"cannot read {name}: {error}") from None
 
 
 def _spec(number: int, line: str) -> dict[str, Any]:
@@ -229,9 +229,9 @@ def _spec(number: int, line: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"line {number}", f"is not JSON: {error}") from None
     if not isinstance(spec, dict):
-        raise InvalidArgument(f"line {number}", 'must be an object like {"type": "echo", "data": {}}')
+        raise InvalidArgument(f"line {number}", 'must be an object such as {"type": "echo", "data": {}}')
     return spec
 
 
-def _kept(stored: int) -> str:
-    return f"; the {stored:,} jobs of the batches before it are stored" if stored else "; nothing was stored"
+def _stored_note(stored: int) -> str:
+    return f"; {counted(stored, 'job')} of earlier batches enqueued" if stored else "; nothing was enqueued"

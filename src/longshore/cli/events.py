@@ -1,4 +1,4 @@
-"""`logs` of a job, and `events` of the store."""
+"""`logs`: the log of a job. `events`: the event log of the store."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import typer
 from longshore.cli.inspect import JobId
 from longshore.cli.open_store import AsJson, OneQueue, complete_job
 from longshore.cli.options import on_store
-from longshore.cli.output import complain, flush, say, say_model
+from longshore.cli.output import flush, print_line, print_model, print_stderr
 from longshore.cli.rows import clock, event_line
 
 if TYPE_CHECKING:
     from longshore.core.job import JobEvent, LogEntry
     from longshore.runtime.queue import Queue
 
-_PATIENCE = 1.0
-"""Seconds between two looks when nothing is heard."""
+_POLL_SECONDS = 1.0
+"""Seconds between two reads without a change notification."""
 _PAUSE = 0.05
-"""Seconds between two looks at a store that is busy with other things."""
-_AT_ONCE = 500
+"""Seconds to wait after a notification, so that a busy store is not read continuously."""
+_PAGE_SIZE = 500
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for new entries and print them.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new entries.")]
 AfterLine = Annotated[int, typer.Option("--after", min=0, help="Only lines after this number.")]
 AfterEvent = Annotated[
-    str | None, typer.Option("--after", help="Begin after this cursor; else at the start, or with -f now.")
+    str | None, typer.Option("--after", help="Start after this cursor. Default: the oldest event; with -f, now.")
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Events to show; with -f there is no end.")]
-JobOption = Annotated[str | None, typer.Option("--job", autocompletion=complete_job, help="Only of this job.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Number of events to show; ignored with -f.")]
+JobOption = Annotated[str | None, typer.Option("--job", autocompletion=complete_job, help="Only events of this job.")]
 EventName = Annotated[
-    list[str] | None, typer.Option("--event", help="Only events of this name, like job.dead; may be given many times.")
+    list[str] | None, typer.Option("--event", help="Only events of this name, such as job.dead; repeatable.")
 ]
 
 
@@ -38,30 +38,30 @@ EventName = Annotated[
 async def logs(
     queue: Queue, job_id: JobId, *, follow: Follow = False, after: AfterLine = 0, as_json: AsJson = False
 ) -> None:
-    """Prints the log of a job; with -f until the job ends."""
+    """Print the log of a job; with -f, until the job ends."""
     last = after
     while True:
-        over = (await queue.get_job(job_id)).status.final  # asked first: nothing is written after the end
+        final = (await queue.get_job(job_id)).status.final  # read first: no line is written to a final job
         for line in await queue.read_logs(job_id, last):
-            _tell_line(line, as_json)
+            _print_log_line(line, as_json)
             last = line.number
         flush()
-        if over or not follow:
+        if final or not follow:
             return
-        await _something_new(queue)
+        await _wait_for_change(queue)
 
 
-def _tell_line(line: LogEntry, as_json: bool) -> None:
+def _print_log_line(line: LogEntry, as_json: bool) -> None:
     if as_json:
         from longshore.server.models.fields import view_of
         from longshore.server.models.jobs import LogLine
 
-        say_model(view_of(LogLine, line))
+        print_model(view_of(LogLine, line))
         return
     first, *more = line.message.splitlines() or [""]
-    say(f"{clock(line.at)} {line.level:<5} {first}")
+    print_line(f"{clock(line.at)} {line.level:<5} {first}")
     for rest in more:
-        say(f"    {rest}")
+        print_line(f"    {rest}")
 
 
 @on_store()
@@ -75,55 +75,55 @@ async def events(
     event: EventName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prints the durable log of all that happened; as JSON one event on each line."""
+    """Print the event log of the store, oldest first; with --json, one event per line."""
     from longshore.runtime.events import check_event, is_named
 
     wanted = {check_event(name) for name in event or []}
     place = after
     if follow and place is None:
         place = await found.backend.end_of_events()
-    told = 0
-    while follow or told < limit:
+    printed = 0
+    while follow or printed < limit:
         some, reached = await look(found, place, queue, job)
         for one in some:
-            if follow or told < limit:
+            if follow or printed < limit:
                 place = one.cursor
                 if not wanted or any(is_named(one, name) for name in wanted):
-                    _tell_event(one, as_json)
-                    told += 1
+                    _print_event(one, as_json)
+                    printed += 1
         flush()
-        if len(some) < _AT_ONCE:
+        if len(some) < _PAGE_SIZE:
             if not follow:
                 return
             place = reached
-            await _something_new(found, place)
-    complain(f"more, perhaps: --after {place}")
+            await _wait_for_change(found, place)
+    print_stderr(f"next page: --after {place}")
 
 
 async def look(
     found: Queue, place: str | None, queue: str | None, job: str | None
 ) -> tuple[list[JobEvent], str | None]:
-    """The next events, and up to where the log was looked through for them."""
-    some = await found.read_events(place, _AT_ONCE, queue=queue, job_id=job)
+    """Return the next events and the cursor up to which the log was read."""
+    some = await found.read_events(place, _PAGE_SIZE, queue=queue, job_id=job)
     if some:
         return some, some[-1].cursor
-    # what others did is behind us from now on, or it would wake us again and again
+    # advance past events that the filters exclude; otherwise each of them would wake the follower again
     end = await found.backend.end_of_events()
-    some = await found.read_events(place, _AT_ONCE, queue=queue, job_id=job)
+    some = await found.read_events(place, _PAGE_SIZE, queue=queue, job_id=job)
     return some, some[-1].cursor if some else end
 
 
-async def _something_new(queue: Queue, after: str | None = None) -> None:
+async def _wait_for_change(queue: Queue, after: str | None = None) -> None:
     import asyncio
 
-    await queue.wait_for_change(_PATIENCE, after)
+    await queue.wait_for_change(_POLL_SECONDS, after)
     await asyncio.sleep(_PAUSE)
 
 
-def _tell_event(event: JobEvent, as_json: bool) -> None:
+def _print_event(event: JobEvent, as_json: bool) -> None:
     if as_json:
         from longshore.server.models.events import event_view
 
-        say_model(event_view(event))
+        print_model(event_view(event))
     else:
-        say(event_line(event))
+        print_line(event_line(event))

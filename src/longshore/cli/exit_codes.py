@@ -1,4 +1,4 @@
-"""Exit codes: one table from each error to the number a script sees."""
+"""Exit codes, and the table from errors to exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from longshore.core import errors
 
 
 class Exit(IntEnum):
-    """The code with which the command ends, and what it means."""
+    """An exit code with its meaning."""
 
     meaning: str
 
@@ -19,17 +19,17 @@ class Exit(IntEnum):
         made._value_, made.meaning = value, meaning
         return made
 
-    OK = 0, "done"
-    FAILED = 1, "a job that was waited for failed or was cancelled, or a check found something wrong"
-    USAGE = 2, "wrong use: an option, an address or a value was refused, and nothing was changed"
+    OK = 0, "success"
+    FAILED = 1, "the awaited job failed or was cancelled, or a check found a problem"
+    USAGE = 2, "usage error: an option, an address or a value is invalid; nothing was changed"
     UNREACHABLE = 3, "the store or server cannot be reached or used"
-    NOT_FOUND = 4, "no such job, schedule, token or place in the log"
-    CONFLICT = 5, "refused as things are: not possible from the status of the job, an id in use, something missing"
-    TOO_LATE = 6, "what was waited for did not happen in time; the job continues"
-    NOT_ALLOWED = 7, "a server does not know who is calling, or does not let them; `LONGSHORE_TOKEN` has the token"
-    INTERNAL = 70, "a defect of Longshore; `longshore --traceback …` shows where"
+    NOT_FOUND = 4, "no such job, schedule or token, or the cursor has expired"
+    CONFLICT = 5, "conflict: the job's status does not allow it, the id is in use, or an extra is missing"
+    TOO_LATE = 6, "timed out while waiting; the job keeps running"
+    NOT_ALLOWED = 7, "the server rejected the token or its scopes; set `LONGSHORE_TOKEN`"
+    INTERNAL = 70, "a bug in Longshore; `longshore --traceback …` shows where"
     INTERRUPTED = 130, "stopped with Ctrl-C"
-    PIPE_CLOSED = 141, "the reader of the output closed the pipe, as `head` does"
+    PIPE_CLOSED = 141, "the reader closed the pipe, as `head` does"
 
 
 TABLE: Mapping[type[BaseException], Exit] = {
@@ -53,15 +53,15 @@ TABLE: Mapping[type[BaseException], Exit] = {
     BrokenPipeError: Exit.PIPE_CLOSED,
     Exception: Exit.INTERNAL,
 }
-"""The nearest ancestor that stands here decides."""
+"""The nearest ancestor of an error's class that is listed here decides."""
 
 
 def exit_code_of(error: type[BaseException]) -> Exit:
-    """The code for an error of this kind."""
+    """Return the exit code for an error class."""
     return next((TABLE[ancestor] for ancestor in error.__mro__ if ancestor in TABLE), Exit.INTERNAL)
 
 
-def gravest(codes: list[Exit]) -> Exit:
-    """Of several things that went wrong, the one to end with: that which is least about the state of a job."""
+def most_severe(codes: list[Exit]) -> Exit:
+    """Return the code to exit with after several errors: problems of the store or the caller before those of a job."""
     order = (Exit.UNREACHABLE, Exit.NOT_ALLOWED, Exit.USAGE, Exit.NOT_FOUND, Exit.CONFLICT)
     return next((code for code in order if code in codes), codes[0] if codes else Exit.OK)

@@ -13,21 +13,22 @@ import typer
 
 from longshore.cli import rows
 from longshore.cli.open_store import AsJson, Quiet, complete_job
-from longshore.cli.options import a_filter, on_store
+from longshore.cli.options import filter_options, on_store
 from longshore.cli.output import (
     Column,
-    complain,
+    counted,
     json_text,
+    print_chunk,
+    print_id,
+    print_json,
+    print_line,
+    print_lines,
+    print_model,
+    print_rows,
+    print_stderr,
     readable_json,
-    say,
-    say_id,
-    say_json,
-    say_lines,
-    say_model,
-    say_piece,
-    show_rows,
 )
-from longshore.cli.rows import ago, clock, compact, shortened, span
+from longshore.cli.rows import ago, clock, compact, span, truncate
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.job import attempts_of
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _INDENT = "  "
 _ATTEMPTS = (
-    Column("TRY", whole=True, right=True),
+    Column("ATTEMPT", whole=True, right=True),
     Column("STARTED", whole=True),
     Column("TOOK", whole=True, right=True),
     Column("WORKER"),
@@ -49,42 +50,42 @@ _ATTEMPTS = (
 )
 
 
-async def tell_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
-    """A job that was stored just now."""
+async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
+    """Print a job that was just enqueued."""
     if as_json:
         from longshore.server.models.jobs import view
 
-        say_model(view(job, await found.backend.now()))
+        print_model(view(job, await found.backend.now()))
     elif quiet:
-        say_id(job.id)
+        print_id(job.id)
     else:
-        say(f"{job.id} is {job.status} in the queue {job.queue}")
+        print_line(f"{job.id} is {job.status} in queue {job.queue}")
 
 
-def tell_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
-    """All that is known of it."""
+def print_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
+    """Print the record, data, result, error and attempts of a job."""
     fields = list(_fields(job, now))
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        say(f"{name:<{width}}  {value}")
+        print_line(f"{name:<{width}}  {value}")
     for name, stored in (("data", job.payload), ("result", job.result)):
         if stored is not None:
-            say(f"{name}:")
-            say_lines(content(stored), _INDENT)
+            print_line(f"{name}:")
+            print_lines(content(stored), _INDENT)
     if job.error_message:
-        say("error:")
-        say_lines(job.error_message, _INDENT)
-    _tell_attempts(events)
+        print_line("error:")
+        print_lines(job.error_message, _INDENT)
+    _print_attempts(events)
     lines = sum(event.event == "job.log_added" for event in events)
     if lines:
-        say(f"log: {lines:,} lines, read with: longshore logs {shlex.quote(job.id)}")
+        print_line(f"log: {counted(lines, 'line')}; read with: longshore logs {shlex.quote(job.id)}")
     if not job.status.final:
-        say(f"why it is where it is: longshore explain {shlex.quote(job.id)}")
+        print_line(f"explain this status: longshore explain {shlex.quote(job.id)}")
 
 
 def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "id", job.id
-    yield "status", job.status.value
+    yield "status", rows.status_with_meaning(job.status)
     yield "type", job.type
     yield "queue", str(job.queue)
     from longshore.server.models.jobs import shown_options
@@ -94,7 +95,7 @@ def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         ("tags", ", ".join(job.tags)),
         ("priority", job.priority or ""),
         ("attempts", f"{job.executions} run, {job.retry_count} failed, {job.crashes} crashed"),
-        ("allowed", f"{job.max_attempts or 'any number of'} attempts"),
+        ("max attempts", job.max_attempts or "unlimited"),
         ("progress", "" if job.progress is None else compact(job.progress)),
         ("worker", job.assignee_id),
         ("idempotency key", job.idempotency_key),
@@ -114,11 +115,11 @@ def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "lease", f"until {clock(job.lease.expires_at)} ({ago(job.lease.expires_at, now)})"
 
 
-def _tell_attempts(events: Sequence[JobEvent]) -> None:
+def _print_attempts(events: Sequence[JobEvent]) -> None:
     attempts = attempts_of(events)
     if not attempts:
         return
-    say("attempts:")
+    print_line("attempts:")
     rows = [
         [
             str(attempt.execution),
@@ -126,23 +127,23 @@ def _tell_attempts(events: Sequence[JobEvent]) -> None:
             "" if attempt.ended_at is None else span((attempt.ended_at - attempt.started_at).total_seconds()),
             attempt.worker or "",
             attempt.outcome.removeprefix("job."),
-            shortened(attempt.error.partition("\n")[0]),
+            truncate(attempt.error.partition("\n")[0]),
         ]
         for attempt in attempts
     ]
-    show_rows(_ATTEMPTS, rows)
+    print_rows(_ATTEMPTS, rows)
 
 
 def content(stored: bytes) -> str:
-    """What a job carries, for people: JSON on several lines, or how many bytes it is of something else."""
+    """Return a payload for people: JSON on several lines, or the size of other bytes."""
     try:
         return readable_json(read_json("data", stored))
     except InvalidArgument:
-        return f"{len(stored):,} bytes that are no JSON"
+        return f"{counted(len(stored), 'byte')}, not JSON"
 
 
-def way_out(kind: str, job_id: str, details: Mapping[str, Any]) -> str:
-    """The command that does something about a reason; nothing if there is none."""
+def remedy_command(kind: str, job_id: str, details: Mapping[str, Any]) -> str:
+    """Return the command that helps with a reason of `explain`, or an empty text."""
     quoted = shlex.quote(job_id)
     queue = shlex.quote(str(details.get("queue", "")))
     commands = {
@@ -157,20 +158,20 @@ def way_out(kind: str, job_id: str, details: Mapping[str, Any]) -> str:
 
 
 PAGE = 500
-"""Jobs read at a time where all are asked for."""
-_MOST_EVENTS = 10_000
-"""The most events of one job that are read."""
+"""Jobs per page with --all."""
+_MAX_EVENTS = 10_000
+"""The most events of one job that `show` reads."""
 
-JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_job, help="The job.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="Jobs to show.")]
-Cursor = Annotated[str | None, typer.Option(help="Start after this cursor, which the last page printed.")]
-All = Annotated[bool, typer.Option("--all", help="All that match, page after page.")]
-Ids = Annotated[list[str] | None, typer.Option("--id", autocompletion=complete_job, help="With one of these ids.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_job, help="The job's id.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="Number of jobs to show.")]
+Cursor = Annotated[str | None, typer.Option(help="Start after this cursor, which the previous page printed.")]
+All = Annotated[bool, typer.Option("--all", help="Show all matching jobs.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", autocompletion=complete_job, help="Has this id; repeatable.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The options of the commands that list jobs but the filter."""
+    """The options of the commands that list jobs, except the filter."""
 
     limit: Limit = 50
     cursor: Cursor = None
@@ -179,14 +180,14 @@ class Listing:
     quiet: Quiet = False
 
 
-@on_store(how=Listing, where=a_filter)
+@on_store(how=Listing, where=filter_options)
 async def list_jobs(queue: Queue, ids: Ids = None, *, how: Listing, where: JobFilter) -> None:
-    """Lists jobs that match every condition given, newest first."""
+    """List jobs that match all filters, newest first."""
     await show_jobs(queue, dataclasses.replace(where, ids=tuple(ids or ())), how)
 
 
 async def show_jobs(queue: Queue, where: JobFilter, how: Listing) -> None:
-    """A page of jobs, or all of them, in the form asked for."""
+    """Print one page of jobs, or all of them."""
     pages = _pages(queue, where, PAGE if how.everything else how.limit, how.cursor, everything=how.everything)
     if how.as_json:
         await _as_json(queue, pages)
@@ -206,17 +207,17 @@ async def _pages(
 
 
 async def _as_json(queue: Queue, pages: AsyncIterator[Page]) -> None:
-    """One document, written page by page: there may be millions."""
+    """Print one document page by page, because millions of jobs may match."""
     from longshore.server.models.jobs import summary
 
     now, separator, after = await queue.backend.now(), "", None
-    say_piece('{"items": [')
+    print_chunk('{"items": [')
     async for page in pages:
         for job in page.items:
-            say_piece(separator + json_text(summary(job, now).model_dump(mode="json")))
+            print_chunk(separator + json_text(summary(job, now).model_dump(mode="json")))
             separator = ", "
         after = page.next_cursor
-    say_piece(f'], "next_cursor": {json_text(after)}}}\n')
+    print_chunk(f'], "next_cursor": {json_text(after)}}}\n')
 
 
 async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, everything: bool) -> None:
@@ -224,34 +225,34 @@ async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, eve
     async for page in pages:
         if quiet:
             for job in page.items:
-                say_id(job.id)
+                print_id(job.id)
         elif page.items:
-            show_rows(rows.JOBS, [rows.job_row(job, now) for job in page.items], heads=first)
+            print_rows(rows.JOBS, [rows.job_row(job, now) for job in page.items], header=first)
         elif first:
-            complain("no job matches")
+            print_stderr("no jobs match")
         first = False
         if page.next_cursor is not None and not everything:
-            complain(f"more: --cursor {page.next_cursor}")
+            print_stderr(f"next page: --cursor {page.next_cursor}")
 
 
 @on_store()
 async def show(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> None:
-    """Shows a job: its record, every attempt at it, its data, result and error."""
+    """Show a job: its record, data, result, error and every attempt."""
     job = await queue.get_job(job_id)
     events = await events_of(queue, job.id)
     now = await queue.backend.now()
     if as_json:
         from longshore.cli.json_output import job_detail
 
-        say_model(job_detail(job, events, now))
+        print_model(job_detail(job, events, now))
     else:
-        tell_job(job, events, now)
+        print_job(job, events, now)
 
 
 async def events_of(queue: Queue, job_id: str) -> list[JobEvent]:
-    """All that the log still has of a job, up to a bound."""
+    """Return the events of a job that the log still has, up to a limit."""
     events: list[JobEvent] = []
-    while len(events) < _MOST_EVENTS:
+    while len(events) < _MAX_EVENTS:
         after = events[-1].cursor if events else None
         more = await queue.read_events(after, PAGE, job_id=job_id)
         events += more
@@ -262,14 +263,14 @@ async def events_of(queue: Queue, job_id: str) -> list[JobEvent]:
 
 @on_store()
 async def explain(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> None:
-    """Explains why a job is not running, with a remedy for each reason."""
+    """Explain why a job is not running, with a remedy for each reason."""
     found = await queue.explain(job_id)
     if as_json:
-        say_json(found.as_json())
+        print_json(found.as_json())
         return
-    say(f"job {found.job_id} is {found.status}")
+    print_line(f"job {found.job_id} is {rows.status_with_meaning(found.status)}")
     for reason in found.reasons:
-        say(f"  {reason.text}")
-        command = way_out(reason.kind, job_id, reason.details)
+        print_line(f"  {reason.text}")
+        command = remedy_command(reason.kind, job_id, reason.details)
         if command:
-            say(f"    {command}")
+            print_line(f"    {command}")

@@ -1,4 +1,4 @@
-"""`cancel`, `retry`, `promote`, `delete` and `dead-letters`: operations on named jobs or on all that match a filter."""
+"""`cancel`, `retry`, `promote`, `delete` and `dlq`: operations on jobs given by id or by a filter."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.exit_codes import Exit, exit_code_of, gravest
+from longshore.cli.exit_codes import Exit, exit_code_of, most_severe
 from longshore.cli.inspect import Listing, show_jobs
 from longshore.cli.open_store import AsJson, Quiet, actor, complete_job
-from longshore.cli.options import a_filter, on_store
-from longshore.cli.output import ask, complain, progress, say, say_id, say_model, somebody_is_there
+from longshore.cli.options import filter_options, on_store
+from longshore.cli.output import ask, counted, is_interactive, print_id, print_line, print_model, print_stderr, progress
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from longshore.runtime.bulk_operations import Act
     from longshore.runtime.queue import Queue
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", autocompletion=complete_job, help="The jobs.")]
-AllJobs = Annotated[bool, typer.Option("--all", help="Every job there is, if no condition is given.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count those that match.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", autocompletion=complete_job, help="Ids of jobs.")]
+AllJobs = Annotated[bool, typer.Option("--all", help="Every job; needed if there is no id and no filter.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the matching jobs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-_DONE = {"cancel": "cancelled", "retry": "sent back to the queue", "promote": "may run now", "delete": "deleted"}
+_DONE = {"cancel": "cancelled", "retry": "returned to the queue", "promote": "now due", "delete": "deleted"}
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The options of all bulk commands but the filter: which jobs, whether to ask, and what to print."""
+    """The options of all bulk commands except the filter."""
 
     ids: Ids = None
     everything: AllJobs = False
@@ -48,25 +48,27 @@ class Targets:
 async def act(
     what: Act, queue: Queue, how: Targets, where: JobFilter, *, reset: bool = True, dead_only: bool = False
 ) -> None:
-    """Does it to the ids given, or to all that match; with `dead_only`, to dead jobs and no others."""
+    """Apply the action to the given ids or to all matching jobs; with `dead_only`, to dead jobs only."""
     filtered, ids = where != JobFilter(), how.ids or []
     if ids and (filtered or how.everything):
-        raise InvalidArgument("id", "stands alone: give ids, or conditions that jobs must match")
+        raise InvalidArgument("id", "cannot be combined with filters or --all; give ids or filters")
     if not ids and not filtered and not how.everything:
-        raise InvalidArgument("id", "give ids, or conditions that jobs must match (--queue, --type, --tag …), or --all")
-    check_names("id", ids)  # before the first of them is touched
+        raise InvalidArgument("id", "is missing; give ids, filters (--queue, --type, --tag …) or --all")
+    check_names("id", ids)  # before the first job is changed
     if dead_only and (filtered or how.everything):
         where = _dead(where)
     if ids and not how.dry_run:
-        await _to_named(queue, what, how, ids, reset, dead_only)
+        await _act_on_named(queue, what, how, ids, reset, dead_only)
     else:
-        await _to_all(queue, what, how, dataclasses.replace(where, ids=tuple(ids)), reset)
+        await _act_on_matching(queue, what, how, dataclasses.replace(where, ids=tuple(ids)), reset)
 
 
 # -- by id
 
 
-async def _to_named(queue: Queue, what: Act, how: Targets, ids: Sequence[str], reset: bool, dead_only: bool) -> None:
+async def _act_on_named(
+    queue: Queue, what: Act, how: Targets, ids: Sequence[str], reset: bool, dead_only: bool
+) -> None:
     one = _verb(queue, what, reset)
     done: list[str] = []
     refused: dict[str, LongshoreError] = {}
@@ -78,28 +80,28 @@ async def _to_named(queue: Queue, what: Act, how: Targets, ids: Sequence[str], r
         except (JobNotFound, InvalidTransition) as error:
             refused[job_id] = error
             continue
-        except LongshoreError as error:  # the others would fail too; report what was done before it
+        except LongshoreError as error:  # the store failed: the remaining ids would fail too
             refused[job_id] = error
             break
         done.append(job_id)
     if how.as_json:
-        _tell_json(what, how, len(ids), len(done), done, refused)
+        _print_report(what, how, len(ids), len(done), done, refused)
     else:
         for job_id in done:
             if how.quiet:
-                say_id(job_id)
+                print_id(job_id)
             else:
-                say(f"{job_id} {_DONE[what]}")
+                print_line(f"{job_id} {_DONE[what]}")
     for refusal in refused.values():
-        complain(f"longshore: {refusal}")
+        print_stderr(f"longshore: {refusal}")
     if refused:
-        raise typer.Exit(gravest([exit_code_of(type(refusal)) for refusal in refused.values()]))
+        raise typer.Exit(most_severe([exit_code_of(type(refusal)) for refusal in refused.values()]))
 
 
 async def _check_dead(queue: Queue, job_id: str) -> None:
     job = await queue.get_job(job_id)
     if job.status is not JobStatus.DEAD:
-        raise InvalidTransition(job_id, job.status, "taken from the dead letters", "it is none of them")
+        raise InvalidTransition(job_id, job.status, "requeued or purged", "it is not a dead letter")
 
 
 def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[object]]:
@@ -117,16 +119,16 @@ def _verb(queue: Queue, what: Act, reset: bool) -> Callable[[str], Awaitable[obj
 # -- by filter
 
 
-async def _to_all(queue: Queue, what: Act, how: Targets, where: JobFilter, reset: bool) -> None:
+async def _act_on_matching(queue: Queue, what: Act, how: Targets, where: JobFilter, reset: bool) -> None:
     from longshore.runtime.bulk_operations import act_on_all
 
     matched = await _count(queue, what, where)
     if how.dry_run or not matched:
-        _tell_all(what, how, matched, 0)
+        _print_summary(what, how, matched, 0)
         return
     if not how.yes:
         _confirm(what, matched)
-    with progress("jobs") as tell:
+    with progress("jobs") as report:
         done = await act_on_all(
             queue,
             what,
@@ -135,13 +137,13 @@ async def _to_all(queue: Queue, what: Act, how: Targets, where: JobFilter, reset
             dry_run=False,
             actor=actor(),
             reset=reset,
-            told=lambda so_far: tell(what, so_far.changed, max(matched, so_far.changed)),
+            on_progress=lambda so_far: report(what, so_far.changed, max(matched, so_far.changed)),
         )
-    _tell_all(what, how, done.matched, done.changed)
+    _print_summary(what, how, done.matched, done.changed)
 
 
 async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
-    """How many it would be done to; by status and queue alone that is known without a look at any job."""
+    """Count the jobs the action applies to; a filter by status and queue alone needs no scan."""
     from longshore.runtime.bulk_operations import APPLIES_TO, act_on_all
 
     if what == "promote" or where != JobFilter(statuses=where.statuses, queues=where.queues):
@@ -152,85 +154,89 @@ async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
 
 
 def _confirm(what: Act, matched: int) -> None:
-    if not somebody_is_there():
-        raise InvalidArgument("yes", f"{matched:,} jobs match, and there is no terminal to ask at: give --yes")
-    if not ask(f"{what} {matched:,} jobs?"):
-        complain("longshore: nothing was changed")
+    if not is_interactive():
+        raise InvalidArgument("yes", f"is required without a terminal; {_matches(matched)}")
+    if not ask(f"{what} {counted(matched, 'job')}?"):
+        print_stderr("longshore: nothing was changed")
         raise typer.Exit(Exit.FAILED)
 
 
-def _tell_all(what: Act, how: Targets, matched: int, changed: int) -> None:
+def _matches(matched: int) -> str:
+    return f"{counted(matched, 'job')} {'matches' if matched == 1 else 'match'}"
+
+
+def _print_summary(what: Act, how: Targets, matched: int, changed: int) -> None:
     if how.as_json:
-        _tell_json(what, how, matched, changed, None, {})
+        _print_report(what, how, matched, changed, None, {})
     elif how.dry_run:
-        say(f"{matched:,} jobs match; nothing was changed")
+        print_line(f"{_matches(matched)}; nothing was changed")
     else:
-        say(f"{changed:,} jobs {_DONE[what]}")
+        print_line(f"{counted(changed, 'job')} {_DONE[what]}")
 
 
-def _tell_json(
+def _print_report(
     what: Act, how: Targets, matched: int, changed: int, ids: list[str] | None, refused: dict[str, LongshoreError]
 ) -> None:
     from longshore.cli.json_output import ActReport
 
     reasons = {job_id: str(error) for job_id, error in refused.items()}
-    say_model(
+    print_model(
         ActReport(action=what, dry_run=how.dry_run, matched=matched, changed=changed, job_ids=ids, refused=reasons)
     )
 
 
-Keep = Annotated[bool, typer.Option("--keep-counters", help="Do not reset the counts of failures and crashes.")]
+Keep = Annotated[bool, typer.Option("--keep-counters", help="Keep the counts of failures and crashes.")]
 
 
-@on_store(how=Targets, where=a_filter)
+@on_store(how=Targets, where=filter_options)
 async def cancel(queue: Queue, *, how: Targets, where: JobFilter) -> None:
-    """Cancels jobs: by id, or all that match. A running job is asked to stop."""
+    """Cancel jobs by id, or all that match the filters. A running job is asked to stop."""
     await act("cancel", queue, how, where)
 
 
-@on_store(how=Targets, where=a_filter)
+@on_store(how=Targets, where=filter_options)
 async def retry(queue: Queue, keep_counters: Keep = False, *, how: Targets, where: JobFilter) -> None:
-    """Sends dead jobs back to their queues: by id, or all that match."""
+    """Return dead jobs to their queues, by id or all that match the filters."""
     await act("retry", queue, how, where, reset=not keep_counters)
 
 
-@on_store(how=Targets, where=a_filter)
+@on_store(how=Targets, where=filter_options)
 async def promote(queue: Queue, *, how: Targets, where: JobFilter) -> None:
-    """Makes delayed jobs due now: by id, or all that match."""
+    """Make delayed jobs due now, by id or all that match the filters."""
     await act("promote", queue, how, where)
 
 
-@on_store(how=Targets, where=a_filter)
+@on_store(how=Targets, where=filter_options)
 async def delete(queue: Queue, *, how: Targets, where: JobFilter) -> None:
-    """Deletes final jobs: by id, or all that match."""
+    """Delete final jobs, by id or all that match the filters."""
     await act("delete", queue, how, where)
 
 
-dlq = typer.Typer(help="Jobs that failed for good.", no_args_is_help=True, rich_markup_mode=None)
+dlq = typer.Typer(help="Dead letters: jobs that failed permanently.", no_args_is_help=True, rich_markup_mode=None)
 
 
 def _dead(where: JobFilter) -> JobFilter:
     if where.statuses not in ((), (JobStatus.DEAD,)):
-        raise InvalidArgument("status", "is always DEAD here; leave it out")
+        raise InvalidArgument("status", "is always DEAD for this command; leave it out")
     return dataclasses.replace(where, statuses=(JobStatus.DEAD,))
 
 
 @dlq.command("list")
-@on_store(how=Listing, where=a_filter)
+@on_store(how=Listing, where=filter_options)
 async def list_dead(queue: Queue, *, how: Listing, where: JobFilter) -> None:
-    """Lists dead jobs that match every condition given, newest first."""
+    """List dead jobs that match all filters, newest first."""
     await show_jobs(queue, _dead(where), how)
 
 
 @dlq.command()
-@on_store(how=Targets, where=a_filter)
+@on_store(how=Targets, where=filter_options)
 async def requeue(queue: Queue, keep_counters: Keep = False, *, how: Targets, where: JobFilter) -> None:
-    """Sends dead jobs back to their queues: by id, all that match, or --all."""
+    """Return dead jobs to their queues, by id, by filters or --all."""
     await act("retry", queue, how, where, reset=not keep_counters, dead_only=True)
 
 
 @dlq.command()
-@on_store(how=Targets, where=a_filter)
+@on_store(how=Targets, where=filter_options)
 async def purge(queue: Queue, *, how: Targets, where: JobFilter) -> None:
-    """Deletes dead jobs: by id, all that match, or --all."""
+    """Delete dead jobs, by id, by filters or --all."""
     await act("delete", queue, how, where, dead_only=True)

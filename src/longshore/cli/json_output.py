@@ -17,7 +17,7 @@ from longshore.server.models.jobs import JobView, readable, view
 
 
 class AttemptView(BaseModel):
-    """One execution of a job: who had it, from when to when, and how it ended."""
+    """One attempt at a job: its worker, times and outcome."""
 
     execution: int
     epoch: int
@@ -31,7 +31,7 @@ class AttemptView(BaseModel):
 
 
 class JobDetail(BaseModel):
-    """A job with its story."""
+    """A job with its attempts and events."""
 
     job: JobView
     attempts: list[AttemptView]
@@ -47,19 +47,19 @@ class ActReport(BaseModel):
     matched: int
     changed: int
     job_ids: list[str] | None
-    """Those it was done to, if they were named; null if they were meant by a filter."""
+    """The changed jobs if the command named ids; null if it used a filter."""
     refused: dict[str, str]
-    """Those it could not be done to, of the named ones, each with the reason."""
+    """The named jobs that could not be changed, each with the reason."""
 
 
 class Enqueued(BaseModel):
-    """Jobs that were stored together."""
+    """Jobs that one transaction stored."""
 
     job_ids: list[str]
 
 
 class JobResult(BaseModel):
-    """How a job ended that was waited for."""
+    """The outcome of a job that `enqueue --wait` waited for."""
 
     id: str
     status: JobStatus
@@ -68,7 +68,7 @@ class JobResult(BaseModel):
 
 
 class Removed(BaseModel):
-    """A schedule that was removed."""
+    """A removed schedule."""
 
     id: str
     removed: bool
@@ -82,14 +82,14 @@ class MigrationView(BaseModel):
 
 
 class Diagnosis(BaseModel):
-    """All that was looked at."""
+    """The findings of `doctor`."""
 
     healthy: bool
     findings: list[Finding]
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:
-    """From the record."""
+    """The view of an attempt."""
     ended = attempt.ended_at
     return view_of(
         AttemptView, attempt, seconds=None if ended is None else (ended - attempt.started_at).total_seconds()
@@ -107,7 +107,7 @@ def job_detail(job: Job, events: Sequence[JobEvent], now: datetime) -> JobDetail
 
 
 def job_result(job: Job) -> JobResult:
-    """How it ended."""
+    """The outcome of an ended job; bytes that are not JSON appear as base64."""
     value, base64 = readable("result", job.result)
     result = value if base64 is None else {"base64": base64}
     return JobResult(id=job.id, status=job.status, result=result, error=job.error_message)

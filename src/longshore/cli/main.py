@@ -28,42 +28,42 @@ from longshore.cli import (
     workers,
 )
 from longshore.cli.exit_codes import Exit, exit_code_of
-from longshore.cli.output import complain, say
+from longshore.cli.output import print_line, print_stderr
 from longshore.core.errors import Unauthenticated
 
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
-"""What typer raises for wrong use: from its own click, or the real one, as its version has it."""
+"""The usage error of the click that typer uses: a vendored copy or the real package, depending on its version."""
 
 app = typer.Typer(
-    help="A durable job queue for Python. Exit codes and examples of every command: docs/cli.md.",
+    help="A durable job queue for Python. Run `longshore up` to start, and `longshore COMMAND --help` for details.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_shown_in_full = False
-_ROOM = 58
-"""Characters beside the longest name, on a terminal that is as narrow as terminals are."""
+_show_traceback = False
+_SHORT_HELP_WIDTH = 58
+"""Characters left for a summary beside the longest command name on a terminal of 80 columns."""
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         import longshore
 
-        say(f"longshore {longshore.__version__}")
+        print_line(f"longshore {longshore.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _all_commands(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     show_traceback: Annotated[
         bool, typer.Option("--traceback", envvar="LONGSHORE_TRACEBACK", help="Show where an error comes from.")
     ] = False,
 ) -> None:
-    global _shown_in_full  # an error is printed after the context of this call has ended
-    _shown_in_full = show_traceback
+    global _show_traceback  # errors are printed after typer's context has ended
+    _show_traceback = show_traceback
 
 
 _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
@@ -108,75 +108,75 @@ app.add_typer(pipeline.pipeline, name="pipeline")
 
 @cache
 def command() -> Any:
-    """The whole tree, as it is run."""
+    """Return the complete command tree."""
     tree = typer.main.get_command(app)
-    _tell_in_short(tree)
+    _set_short_help(tree)
     return tree
 
 
-def _tell_in_short(tree: Any) -> None:
-    """Has every list of commands say of each what is whole without the rest, rather than cut it off with dots."""
+def _set_short_help(tree: Any) -> None:
+    """Summarise each command with a complete clause; typer would cut the text off with dots."""
     for child in getattr(tree, "commands", {}).values():
-        told = " ".join((child.help or "").partition("\n\n")[0].split()).partition(". ")[0]
-        for parting in (r"[:;] .*", r", [^,]*$", r", [^,]*$"):
-            told = re.sub(parting, "", told) if len(told) > _ROOM else told
-        child.short_help = told.removesuffix(".")
-        _tell_in_short(child)
+        summary = " ".join((child.help or "").partition("\n\n")[0].split()).partition(". ")[0]
+        for trailing in (r"[:;] .*", r", [^,]*$", r", [^,]*$"):
+            summary = re.sub(trailing, "", summary) if len(summary) > _SHORT_HELP_WIDTH else summary
+        child.short_help = summary.removesuffix(".")
+        _set_short_help(child)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one command; whatever is wrong is one line that says what to do, and the exit code its kind."""
-    global _shown_in_full
-    _shown_in_full = False
+    """Run one command and return its exit code. An error prints one line that says what to do."""
+    global _show_traceback
+    _show_traceback = False
     try:
         code = command().main(args=list(arguments), prog_name="longshore", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else Exit.OK
-    except SystemExit as ending:  # of a command that has run a process's whole life
-        return ending.code if isinstance(ending.code, int) else Exit.OK
+    except SystemExit as exit_:  # raised by commands that run until a signal
+        return exit_.code if isinstance(exit_.code, int) else Exit.OK
     except BaseException as error:
-        return _told(error)
+        return _report_error(error)
 
 
-def _told(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         return Exit.PIPE_CLOSED
-    if _shown_in_full:
+    if _show_traceback:
         traceback.print_exception(error)
     if isinstance(error, _USAGE_ERROR):
-        _tell_use(error.ctx, error.format_message())
+        _print_usage_error(error.ctx, error.format_message())
         return Exit.USAGE
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return Exit.INTERRUPTED
     code = exit_code_of(type(error))
     if code is Exit.INTERNAL:
-        _complain(f"{type(error).__name__}: {error}; that is a defect: longshore --traceback … shows where")
+        _print_error(f"{type(error).__name__}: {error}; this is a bug: longshore --traceback … shows where")
     elif isinstance(error, Unauthenticated):
-        _complain(f"{error}; put it into LONGSHORE_TOKEN")
+        _print_error(f"{error}; set LONGSHORE_TOKEN to a valid token")
     else:
-        _complain(str(error))
+        _print_error(str(error))
     return code
 
 
-def _tell_use(context: Any, message: str) -> None:
-    """What was wrong with the words; of a command that was given none, how it is used."""
+def _print_usage_error(context: Any, message: str) -> None:
+    """Print the usage error, or the help of a command that was called without arguments."""
     if context is not None and message == context.get_help():
         for line in message.splitlines():
-            complain(line)
+            print_stderr(line)
     else:
         command_path = "longshore" if context is None else context.command_path
-        _complain(f"{message.rstrip('.')} – see {command_path} --help")
+        _print_error(f"{message.rstrip('.')}; see {command_path} --help")
 
 
-def _complain(what: str) -> None:
-    complain(f"longshore: {what}")
+def _print_error(message: str) -> None:
+    print_stderr(f"longshore: {message}")
 
 
 def run() -> None:
-    """The entry point."""
+    """Run the command line of this process."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # they are files here
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # both are files here
     code = main(sys.argv[1:])
-    if code == Exit.PIPE_CLOSED:  # what is still in the buffer has no reader: it must not be tried again at exit
+    if code == Exit.PIPE_CLOSED:  # the interpreter would flush the buffer into the closed pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

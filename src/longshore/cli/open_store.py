@@ -1,4 +1,4 @@
-"""Opens the store that a command names, and completes names of queues, types and jobs from it."""
+"""The store that a command uses, and shell completion from it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from longshore.backends.base import Backend
     from longshore.runtime.queue import Queue
 
-_PATIENCE = 1.0
-"""Seconds after which completion gives up, so that typing never waits for a distant store."""
-_LOOKED_AT = 200
-"""Jobs that are looked at for ids and types, the newest first."""
-_OFFERED = 50
+_COMPLETION_TIMEOUT = 1.0
+"""Seconds after which completion gives up, so that a slow store does not block typing."""
+_JOBS_READ = 200
+"""The newest jobs that completion reads for ids and types."""
+_MOST_COMPLETIONS = 50
 
 Look = Callable[["Queue"], Awaitable[Iterable[str]]]
 
@@ -28,17 +28,17 @@ def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     async def names(queue: Queue) -> list[str]:
         return [one.name for one in await queue.list_queues()]
 
-    return _offered(ctx, incomplete, names)
+    return _complete(ctx, incomplete, names)
 
 
 def complete_type(ctx: typer.Context, incomplete: str) -> list[str]:
     """Types of the newest jobs."""
-    return _offered(ctx, incomplete, lambda queue: _of_newest(queue, "type"))
+    return _complete(ctx, incomplete, lambda queue: _newest(queue, "type"))
 
 
 def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
     """Ids of the newest jobs."""
-    return _offered(ctx, incomplete, lambda queue: _of_newest(queue, "id"))
+    return _complete(ctx, incomplete, lambda queue: _newest(queue, "id"))
 
 
 def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -47,42 +47,43 @@ def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
     async def ids(queue: Queue) -> list[str]:
         return [schedule.id for schedule in await queue.get_schedules()]
 
-    return _offered(ctx, incomplete, ids)
+    return _complete(ctx, incomplete, ids)
 
 
-async def _of_newest(queue: Queue, field: str) -> list[str]:
+async def _newest(queue: Queue, field: str) -> list[str]:
     from longshore.core.filters import JobFilter
 
-    page = await queue.list_jobs(JobFilter(), limit=_LOOKED_AT)
+    page = await queue.list_jobs(JobFilter(), limit=_JOBS_READ)
     return list(dict.fromkeys(str(getattr(job, field)) for job in page.items))
 
 
-def _offered(ctx: typer.Context, incomplete: str, look: Look) -> list[str]:
-    """What begins as typed. A line half typed may be wrong in any way: then there is nothing to offer."""
+def _complete(ctx: typer.Context, incomplete: str, look: Look) -> list[str]:
+    """Return the names that begin as typed; any error means no completions."""
     import asyncio
 
     async def in_time(queue: Queue) -> list[str]:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_COMPLETION_TIMEOUT):
             return list(await look(queue))
 
     try:
-        found = Store(ctx.params.get("url") or HERE, ctx.params.get("schema"), hurried=True).within(in_time)
-    except Exception:  # no error may end up on the command line being completed
+        found = Store(ctx.params.get("url") or DEFAULT_URL, ctx.params.get("schema"), short_timeouts=True).within(
+            in_time
+        )
+    except Exception:  # an error message would end up in the command line being typed
         return []
-    # a name that a terminal cannot show is no help as a completion
-    return [name for name in found if name.startswith(incomplete) and name.isprintable()][:_OFFERED]
+    return [name for name in found if name.startswith(incomplete) and name.isprintable()][:_MOST_COMPLETIONS]
 
 
 R = TypeVar("R")
 
-HERE = "sqlite:///longshore.db"
-"""Where the jobs are if nothing is said: where `longshore up` puts them."""
+DEFAULT_URL = "sqlite:///longshore.db"
+"""The default store, which `longshore up` creates."""
 
-_AT_A_SERVER: dict[str, Any] = {"wait_seconds": 3}
-"""A person should soon see that a server does not answer; a worker waits longer."""
-_SHORTEST_TIMEOUT = 2
-"""Seconds: PostgreSQL's library takes anything less for this."""
-_HASTE: dict[str, dict[str, Any]] = {
+_SERVER_TIMEOUTS: dict[str, Any] = {"wait_seconds": 3}
+"""Interactive commands give up on a silent server sooner than workers do."""
+_MIN_CONNECT_TIMEOUT = 2
+"""Seconds; libpq treats smaller values as this."""
+_SHORT_TIMEOUTS: dict[str, dict[str, Any]] = {
     "sqlite:": {"busy_seconds": 0.5},
     "postgres": {"wait_seconds": 1, "answer_seconds": 1},
     "http": {"wait_seconds": 1, "answer_seconds": 1},
@@ -94,16 +95,16 @@ Url = Annotated[
         "--url",
         envvar="LONGSHORE_URL",
         show_default=True,
-        help="Where the jobs are: sqlite:///jobs.db, postgresql://user@host/database or a server, https://host.",
+        help="The store: sqlite:///jobs.db, postgresql://user@host/database, or a server, https://host.",
     ),
 ]
 Schema = Annotated[
-    str | None, typer.Option(envvar="LONGSHORE_SCHEMA", help="On PostgreSQL, the schema; longshore if left out.")
+    str | None, typer.Option(envvar="LONGSHORE_SCHEMA", help="The PostgreSQL schema. Default: longshore.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one on each line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one per line.")]
 OneQueue = Annotated[
-    str | None, typer.Option("--queue", autocompletion=complete_queue, help="Only this queue; all if left out.")
+    str | None, typer.Option("--queue", autocompletion=complete_queue, help="Only this queue. Default: all queues.")
 ]
 
 
@@ -113,29 +114,26 @@ class Store:
 
     url: str = field(repr=False)
     schema: str | None = None
-    hurried: bool = False
-    """Whether a store that does not answer soon is not waited for."""
+    short_timeouts: bool = False
+    """Whether to give up early on a store that does not answer."""
 
     def backend(self, *, create: bool = False) -> Backend:
-        """The backend, not opened yet. Unless `create`, a mistyped address makes no empty store to report on."""
+        """Return the backend, not yet open. Without `create`, a mistyped address creates no empty store."""
         from longshore.backends.connect import connect
 
         options: dict[str, Any] = {}
         if self.url.startswith(("sqlite:", "postgres")):
             options["create"] = create
         elif not create:
-            options |= _AT_A_SERVER if self.url.startswith("http") else {}
+            options |= _SERVER_TIMEOUTS if self.url.startswith("http") else {}
         if self.schema is not None:
             options["schema"] = self.schema
-        if self.hurried:
-            options |= next((haste for kind, haste in _HASTE.items() if self.url.startswith(kind)), {})
+        if self.short_timeouts:
+            options |= next((haste for kind, haste in _SHORT_TIMEOUTS.items() if self.url.startswith(kind)), {})
         return connect(self._address, **options)
 
     def refuse_unusable_file(self) -> None:
-        """Refuses to serve a file that cannot be used; a server that does not answer yet is waited for.
-
-        It creates no file: the command may still be refused for another reason.
-        """
+        """Raise if the SQLite file is unusable. Creates no file, because a later check may still refuse the command."""
         if not self.url.startswith("sqlite:///"):
             return
         from pathlib import Path
@@ -147,12 +145,12 @@ class Store:
 
     @property
     def _address(self) -> str:
-        if not (self.hurried and self.url.startswith("postgres")):
+        if not (self.short_timeouts and self.url.startswith("postgres")):
             return self.url
-        return f"{self.url}{'&' if '?' in self.url else '?'}connect_timeout={_SHORTEST_TIMEOUT}"
+        return f"{self.url}{'&' if '?' in self.url else '?'}connect_timeout={_MIN_CONNECT_TIMEOUT}"
 
     def within(self, use: Callable[[Queue], Awaitable[R]], *, queue: str | None = None, create: bool = False) -> R:
-        """Runs it with a queue of this name, or of all jobs, and closes everything behind it."""
+        """Open the store, call `use` with the named queue (or a queue of all jobs), and close the store."""
 
         async def opened() -> R:
             from longshore.runtime import logs
@@ -171,28 +169,28 @@ class Store:
 
 
 def actor() -> str:
-    """Who acts, for the record."""
+    """Return the actor that events record."""
     import getpass
 
     try:
         return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):  # a user without a name, as containers have them
+    except (KeyError, OSError):  # in a container the user may have no name
         return "cli"
 
 
-def a_store(url: Url = HERE, schema: Schema = None) -> Store:
+def store_options(url: Url = DEFAULT_URL, schema: Schema = None) -> Store:
     """The options that name the store."""
     return Store(url, schema)
 
 
 def warn_of_password(ctx: typer.Context, url: str | None) -> None:
-    """For commands that run for long: every user who lists processes sees their command lines."""
-    from longshore.cli.output import complain
+    """Warn about a password in --url of a long-running command: process lists show command lines."""
+    from longshore.cli.output import print_stderr
 
     if url is None or str(getattr(ctx.get_parameter_source("url"), "name", "")) != "COMMANDLINE":
         return
     if re.search(r"://[^/]*:.*@|[?&]password=", url, re.DOTALL):
-        complain(
-            "longshore: everybody on this machine who lists processes sees the password in --url; "
-            "put the address into LONGSHORE_URL instead"
+        print_stderr(
+            "longshore: process lists on this machine show the password in --url; "
+            "set LONGSHORE_URL to the address instead"
         )

@@ -1,4 +1,4 @@
-"""Options that many commands share, and the filter options."""
+"""Options that several commands share, such as the job filter."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Annotated, Any
 import typer
 
 from longshore.cli import parsing
-from longshore.cli.open_store import Store, a_store, complete_queue, complete_schedule, complete_type
+from longshore.cli.open_store import Store, complete_queue, complete_schedule, complete_type, store_options
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
 
 
-def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Gives a command, in place of each parameter named here, the options of its maker: `@gathered(where=a_filter)`."""
+def option_groups(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Replace each parameter named here by the options of a function: `@option_groups(where=filter_options)`."""
 
     def around(command: Callable[..., Any]) -> Callable[..., Any]:
         own = inspect.signature(command, eval_str=True)
-        asked = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
+        groups = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
         parameters = [given for name, given in own.parameters.items() if name not in makers]
-        parameters += [given for options in asked.values() for given in options.values()]
+        parameters += [given for options in groups.values() for given in options.values()]
 
-        # keyword only, so that one that must be given may stand behind one that need not
-        told = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
-        signature = own.replace(parameters=told)
+        # keyword only, so that a required option may follow one with a default
+        flat = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
+        signature = own.replace(parameters=flat)
 
         @wraps(command)
         def called(**given: Any) -> Any:
@@ -35,12 +35,12 @@ def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
             bound.apply_defaults()
             values = bound.kwargs
             made = {
-                name: maker(**{option: values.pop(option) for option in asked[name]}) for name, maker in makers.items()
+                name: maker(**{option: values.pop(option) for option in groups[name]}) for name, maker in makers.items()
             }
             return command(**values, **made)
 
         called.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads
-        called.__annotations__ = {given.name: given.annotation for given in told}
+        called.__annotations__ = {given.name: given.annotation for given in flat}
         return called
 
     return around
@@ -49,13 +49,13 @@ def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
 def on_store(
     *, create: bool = False, **makers: Callable[..., Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a command of a coroutine function, whose first parameter is a queue of all jobs in the store of --url.
+    """Turn a coroutine function into a command; its first parameter is a queue of all jobs in the store of --url.
 
-    A command with a parameter `store` gets the `Store` as well. `makers` are those of `gathered`.
+    A command with a parameter `store` also gets the `Store`. `makers` are passed on to `option_groups`.
     """
 
     def around(command: Callable[..., Any]) -> Callable[..., Any]:
-        # Queue is imported for type checkers alone: `--help` must not load the runtime
+        # Queue is imported for type checkers only, so that `--help` does not load the runtime
         own = inspect.signature(command, eval_str=True, locals={"Queue": object})
         _, *parameters = (given for name, given in own.parameters.items() if name != "store")
         takes_store = "store" in own.parameters
@@ -66,10 +66,10 @@ def on_store(
                 given["store"] = store
             return store.within(lambda queue: command(queue, **given), create=create)
 
-        told = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
-        told.append(inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY))
-        opened.__signature__ = own.replace(parameters=told)  # type: ignore[attr-defined]  # what `gathered` reads
-        return gathered(**{"store": a_store, **makers})(opened)
+        flat = [given.replace(kind=inspect.Parameter.KEYWORD_ONLY) for given in parameters]
+        flat.append(inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY))
+        opened.__signature__ = own.replace(parameters=flat)  # type: ignore[attr-defined]  # what `option_groups` reads
+        return option_groups(**{"store": store_options, **makers})(opened)
 
     return around
 
@@ -80,27 +80,29 @@ def _statuses(_ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 Statuses = Annotated[
-    list[str] | None, typer.Option("--status", autocompletion=_statuses, help="In one of these statuses.")
+    list[str] | None, typer.Option("--status", autocompletion=_statuses, help="Has this status; repeatable.")
 ]
 Queues = Annotated[
-    list[str] | None, typer.Option("--queue", autocompletion=complete_queue, help="In one of these queues.")
+    list[str] | None, typer.Option("--queue", autocompletion=complete_queue, help="Is in this queue; repeatable.")
 ]
-Types = Annotated[list[str] | None, typer.Option("--type", autocompletion=complete_type, help="Of one of these types.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="With all of these tags.")]
-Text = Annotated[str, typer.Option("--text", help="With this in the id, type, data or error.")]
-Data = Annotated[list[str] | None, typer.Option("--data", help="With this in the data: address.city=Bergen.")]
-Error = Annotated[str, typer.Option("--error", help="With this in the error.")]
-Worker = Annotated[str | None, typer.Option("--worker", help="Last held by this worker.")]
-Parent = Annotated[str | None, typer.Option("--parent", help="Of this parent or flow.")]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", autocompletion=complete_type, help="Has this type; repeatable.")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Has all of these tags.")]
+Text = Annotated[str, typer.Option("--text", help="Has this text in the id, type, data or error.")]
+Data = Annotated[list[str] | None, typer.Option("--data", help="Has this value in the data: address.city=Bergen.")]
+Error = Annotated[str, typer.Option("--error", help="Has this text in the error.")]
+Worker = Annotated[str | None, typer.Option("--worker", help="Was last claimed by this worker.")]
+Parent = Annotated[str | None, typer.Option("--parent", help="Belongs to this parent or flow.")]
 ScheduleId = Annotated[
-    str | None, typer.Option("--schedule", autocompletion=complete_schedule, help="Made by this schedule.")
+    str | None, typer.Option("--schedule", autocompletion=complete_schedule, help="Was enqueued by this schedule.")
 ]
-Key = Annotated[str | None, typer.Option("--key", help="With this concurrency key.")]
-After = Annotated[str | None, typer.Option("--created-after", help="Made after 2026-05-01T12:00Z, or in the last 2h.")]
-Before = Annotated[str | None, typer.Option("--created-before", help="Made before then.")]
+Key = Annotated[str | None, typer.Option("--key", help="Has this concurrency key.")]
+After = Annotated[str | None, typer.Option("--created-after", help="Created after a time, or in the last 2h.")]
+Before = Annotated[str | None, typer.Option("--created-before", help="Created before a time, or more than 2h ago.")]
 
 
-def a_filter(
+def filter_options(
     status: Statuses = None,
     queue: Queues = None,
     type: Types = None,
@@ -115,7 +117,7 @@ def a_filter(
     created_after: After = None,
     created_before: Before = None,
 ) -> JobFilter:
-    """The filter that these options mean."""
+    """The filter options; a job must match all that are given."""
     return JobFilter(
         statuses=tuple(_status(one) for one in status or ()),
         queues=tuple(queue or ()),
@@ -137,4 +139,4 @@ def _status(text: str) -> JobStatus:
     try:
         return JobStatus(text.upper())
     except ValueError:
-        raise InvalidArgument("status", f"there is no status {text!r}; there are {', '.join(JobStatus)}") from None
+        raise InvalidArgument("status", f"is unknown: {text!r}; use one of {', '.join(JobStatus)}") from None

@@ -1,4 +1,4 @@
-"""Output for people: escaped text, tables and progress."""
+"""Output for people: escaped text, tables and progress bars."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
-_LEAST = 12
-"""Columns of a terminal below which folded text is no longer read with pleasure."""
+_MIN_WIDTH = 12
+"""The minimum width of a folded column; below it the table is printed as one line per value."""
 _GAP = 2
 _COLOURS = {
     "COMPLETED": "green",
@@ -34,12 +34,12 @@ _COLOURS = {
     "UNKNOWN_RETRY": "yellow",
     "paused": "yellow",
 }
-"""The words that are coloured on a terminal; none of them comes from a user."""
+"""The cells that are coloured on a terminal; none of them is user input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. A `whole` one is never folded: ids are copied from here."""
+    """A column of a table. A `whole` column is never folded, because users copy ids from it."""
 
     name: str
     whole: bool = False
@@ -47,17 +47,19 @@ class Column:
     coloured: bool = False
 
 
-def drawn(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads: bool, terminal: bool) -> Iterator[str]:
-    """The lines of a table; its cells must be inert already."""
+def format_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, header: bool, terminal: bool
+) -> Iterator[str]:
+    """Yield the lines of a table. The cells must be escaped already."""
     from rich.cells import cell_len
     from rich.console import Console
 
     natural = [
-        max([cell_len(column.name) if heads else 0, *(cell_len(row[place]) for row in rows)])
+        max([cell_len(column.name) if header else 0, *(cell_len(row[place]) for row in rows)])
         for place, column in enumerate(columns)
     ]
-    needed = [width if column.whole else min(width, _LEAST) for column, width in zip(columns, natural, strict=True)]
-    whole = sum(natural) + _GAP * len(columns)  # in a file nothing is folded
+    needed = [width if column.whole else min(width, _MIN_WIDTH) for column, width in zip(columns, natural, strict=True)]
+    whole = sum(natural) + _GAP * len(columns)  # without a terminal nothing is folded
     console = Console(
         file=sys.stdout,
         force_terminal=terminal,
@@ -67,13 +69,13 @@ def drawn(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads: bo
         emoji=False,
     )
     if sum(needed) + _GAP * (len(columns) - 1) > console.width:
-        yield from _one_below_another(columns, rows)
+        yield from _format_stacked(columns, rows)
     else:
-        yield from _side_by_side(console, columns, rows, natural, needed, heads=heads, colours=terminal)
+        yield from _format_columns(console, columns, rows, natural, needed, header=header, colours=terminal)
 
 
-def _one_below_another(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Each row a block; what is long is left to the terminal to wrap."""
+def _format_stacked(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """One block per row, one line per value; the terminal wraps long lines."""
     width = max(len(column.name) for column in columns)
     for number, row in enumerate(rows):
         if number:
@@ -83,14 +85,14 @@ def _one_below_another(columns: Sequence[Column], rows: Sequence[Sequence[str]])
                 yield f"{column.name:<{width}}  {cell}"
 
 
-def _side_by_side(
+def _format_columns(
     console: Console,
     columns: Sequence[Column],
     rows: Sequence[Sequence[str]],
     natural: Sequence[int],
     needed: Sequence[int],
     *,
-    heads: bool,
+    header: bool,
     colours: bool,
 ) -> Iterator[str]:
     from rich.table import Table
@@ -98,7 +100,7 @@ def _side_by_side(
 
     styled = colours and not console.no_color
     table = Table(
-        box=None, show_header=heads, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold" if styled else ""
+        box=None, show_header=header, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold" if styled else ""
     )
     for column, most, least in zip(columns, natural, needed, strict=True):
         table.add_column(
@@ -118,57 +120,62 @@ def _side_by_side(
         yield line.rstrip()
 
 
-LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="How log lines are written.")]
+LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="Format of log lines.")]
 
 
-def say(line: str = "") -> None:
-    """Prints one line."""
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return a number with its noun: `1 job`, `2,000 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
+def print_line(line: str = "") -> None:
+    """Print one line to standard output."""
     _write(sys.stdout, printable(line))
 
 
-def say_lines(text: str, indent: str = "") -> None:
-    """Text of several lines, each behind an indent, so that none can be taken for a line of ours."""
+def print_lines(text: str, indent: str = "") -> None:
+    """Print text of several lines; the indent keeps user text apart from the command's lines."""
     for line in text.splitlines() or [""]:
         _write(sys.stdout, indent + printable(line))
 
 
-def complain(line: str) -> None:
-    """One line beside the output: what is wrong, how far it is, what to do next."""
+def print_stderr(line: str) -> None:
+    """Print one line to standard error: an error, progress, or what to do next."""
     _write(sys.stderr, printable(line))
 
 
-def say_id(name: str) -> None:
-    """Prints an id on a line: unchanged to a program, escaped to a terminal."""
+def print_id(name: str) -> None:
+    """Print an id on one line, unchanged to a pipe and escaped to a terminal."""
     _write(sys.stdout, printable(name) if sys.stdout.isatty() else name)
 
 
-def say_json(value: Any) -> None:
-    """One JSON document on one line, in ASCII: any text in it is inert. Streams are one such line after another."""
+def print_json(value: Any) -> None:
+    """Print one JSON document on one line, in ASCII, so that user text cannot control a terminal."""
     _write(sys.stdout, json_text(value))
 
 
-def say_model(shape: BaseModel) -> None:
-    """One of `shapes.py` as JSON."""
-    say_json(shape.model_dump(mode="json"))
+def print_model(model: BaseModel) -> None:
+    """Print a model as JSON."""
+    print_json(model.model_dump(mode="json"))
 
 
 def json_text(value: Any, default: Callable[[Any], object] | None = None) -> str:
-    """As above, without writing it; `default` makes JSON of what is none."""
+    """Return the text that `print_json` prints; `default` converts values that are not JSON."""
     return json.dumps(value, default=default).replace("\x7f", "\\u007f")
 
 
 def readable_json(value: Any) -> str:
-    """JSON for people, on several lines."""
+    """Return JSON for people, on several lines."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def say_piece(piece: str) -> None:
-    """A piece of a document too long to be held at once, in ASCII as `json_text` makes it; the last ends its line."""
+def print_chunk(piece: str) -> None:
+    """Print part of a document that is too long for memory, as made by `json_text`; the last part ends the line."""
     _write(sys.stdout, piece, end="")
 
 
-def show_table(rows: Sequence[tuple[str | int, ...]]) -> None:
-    """Names to the left, numbers to the right, no heads."""
+def print_table(rows: Sequence[tuple[str | int, ...]]) -> None:
+    """Print a table without a header, with names aligned left and numbers right."""
     shown = [[f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row, texts in zip(rows, shown, strict=True):
@@ -179,44 +186,44 @@ def show_table(rows: Sequence[tuple[str | int, ...]]) -> None:
         _write(sys.stdout, f"  {line.rstrip()}")
 
 
-def show_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, heads: bool = True) -> None:
-    """A table for people: in columns, or if the terminal is too narrow for that one line for each value."""
+def print_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, header: bool = True) -> None:
+    """Print a table in columns, or with one line per value if the terminal is too narrow."""
 
-    made = [[printable(cell) for cell in row] for row in rows]
-    for line in drawn(columns, made, heads=heads, terminal=sys.stdout.isatty()):
+    escaped = [[printable(cell) for cell in row] for row in rows]
+    for line in format_table(columns, escaped, header=header, terminal=sys.stdout.isatty()):
         _write(sys.stdout, line)
 
 
-def show_list(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, nothing: str, quiet: bool = False) -> None:
-    """A table for people, or with `quiet` the ids in its first column; `nothing` is said if there are no rows."""
+def print_list(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, nothing: str, quiet: bool = False) -> None:
+    """Print a table, or with `quiet` the ids in its first column. Without rows, print `nothing` to standard error."""
     if quiet:
         for row in rows:
-            say_id(row[0])
+            print_id(row[0])
     elif rows:
-        show_rows(columns, rows)
+        print_rows(columns, rows)
     else:
-        complain(nothing)
+        print_stderr(nothing)
 
 
 def ask(question: str) -> bool:
-    """Asks for yes or no at the terminal; False without an answer."""
+    """Ask for yes or no at the terminal; anything but yes is False."""
     _write(sys.stderr, f"{printable(question)} [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def somebody_is_there() -> bool:
-    """Whether a question would be seen and could be answered."""
+def is_interactive() -> bool:
+    """Whether a user can see a question and answer it."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def begin_again() -> None:
-    """On a terminal what was shown before is wiped away, for a view that is drawn again and again."""
+def clear_screen() -> None:
+    """Clear the terminal before a repeated view; does nothing without a terminal."""
     if sys.stdout.isatty():
         _write(sys.stdout, "\x1b[H\x1b[J", end="")
 
 
 def flush() -> None:
-    """What was said is seen now."""
+    """Flush standard output; a closed pipe ends the command."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -226,33 +233,33 @@ def flush() -> None:
 def _write(stream: TextIO, text: str, end: str = "\n") -> None:
     try:
         stream.write(f"{text}{end}")
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has ended
         raise typer.Exit(Exit.PIPE_CLOSED) from None
 
 
-Told = Callable[[str, int, int], None]
-"""Called with what is under way, how much of all is done, and how much there is."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with the current step, the amount done, and the total."""
 
 StepDone = Callable[[str, int, float], None]
-"""Called with a step that is done, how many rows it wrote, and how many seconds it took."""
+"""Called with a finished step, the rows it wrote, and its duration in seconds."""
 
-_PLAIN_STEPS = 10
+_TENTHS = 10
 
 
 @contextmanager
-def progress(unit: str = "rows") -> Iterator[Told]:
-    """A progress bar on a terminal, and a line for every tenth in a file."""
+def progress(unit: str = "rows") -> Iterator[ProgressCallback]:
+    """Show a progress bar on a terminal; elsewhere print a line for every tenth."""
     if not sys.stderr.isatty():
-        yield _plain_lines(unit)
+        yield _progress_lines(unit)
         return
     from rich.progress import TimeRemainingColumn
 
-    with _bar(TimeRemainingColumn()) as bar:
+    with _progress_bar(TimeRemainingColumn()) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
 
 
-def _bar(*more: ProgressColumn) -> Progress:
+def _progress_bar(*more: ProgressColumn) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -260,34 +267,34 @@ def _bar(*more: ProgressColumn) -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _plain_lines(unit: str) -> Told:
+def _progress_lines(unit: str) -> ProgressCallback:
     reached = 0
 
-    def tell(what: str, done: int, total: int) -> None:
+    def report(what: str, done: int, total: int) -> None:
         nonlocal reached
-        tenth = done * _PLAIN_STEPS // total if total else _PLAIN_STEPS
+        tenth = done * _TENTHS // total if total else _TENTHS
         if tenth > reached:
             reached = tenth
-            complain(f"{tenth * 100 // _PLAIN_STEPS:>3} %  {what}, {done:,} of {total:,} {unit}")
+            print_stderr(f"{tenth * 100 // _TENTHS:>3} %  {what}, {done:,} of {total:,} {unit}")
 
-    return tell
+    return report
 
 
 @contextmanager
 def show_steps(expected: int) -> Iterator[StepDone]:
-    """A line for each finished step and, on a terminal, a progress bar."""
+    """Print a line for each finished step and, on a terminal, show a progress bar."""
     if not sys.stderr.isatty():
-        yield lambda name, rows, seconds: complain(_step_line(name, rows, seconds))
+        yield lambda name, rows, seconds: print_stderr(_step_line(name, rows, seconds))
         return
-    with _bar() as bar:
+    with _progress_bar() as bar:
         task = bar.add_task("", total=expected)
 
-        def tell(name: str, rows: int, seconds: float) -> None:
+        def report(name: str, rows: int, seconds: float) -> None:
             bar.console.print(printable(_step_line(name, rows, seconds)), markup=False, highlight=False)
             done = bar.tasks[0].completed + 1
             bar.update(task, description=printable(name), completed=done, total=max(expected, done))
 
-        yield tell
+        yield report
 
 
 def _step_line(name: str, rows: int, seconds: float) -> str:

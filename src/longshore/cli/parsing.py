@@ -1,4 +1,4 @@
-"""Parses durations, times and other values given on the command line."""
+"""Parse durations, times and other values of the command line."""
 
 from __future__ import annotations
 
@@ -22,57 +22,61 @@ _NONE = "none"
 
 
 def duration(field: str, text: str) -> float:
-    """Seconds from 90, 90s, 5m, 2h, 1d or 1w."""
+    """Return the seconds of 90, 90s, 5m, 2h, 1d or 1w."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None:
-        raise InvalidArgument(field, f"must be a length of time like 90s, 5m, 2h or 1d, not {text!r}")
+        raise InvalidArgument(field, f"must be a duration such as 90s, 5m, 2h or 1d; got {text!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 
 def moment(field: str, text: str) -> datetime | float:
-    """A time with its zone, like 2026-05-01T12:00Z, or a length of time from now on."""
+    """Return a time with a zone, such as 2026-05-01T12:00Z, or a duration from now in seconds."""
     if _SPAN.fullmatch(text.strip().lower()):
         return duration(field, text)
     return exact_time(field, text)
 
 
 def exact_time(field: str, text: str) -> datetime:
-    """A time with its zone."""
+    """Return a time; refuses one without a time zone."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidArgument(
-            field, f"must be a time like 2026-05-01T12:00Z (or, where it may, a span like 5m), not {text!r}"
+            field, f"must be a time such as 2026-05-01T12:00Z, or a duration such as 5m where allowed; got {text!r}"
         ) from None
     if found.tzinfo is None:
-        raise InvalidArgument(field, f"needs a time zone: write {text.strip()}Z for UTC, or +02:00 at its end")
+        raise InvalidArgument(
+            field, f"needs a time zone; write {text.strip()}Z for UTC, or append an offset such as +02:00"
+        )
     return found
 
 
 def past(field: str, text: str) -> datetime:
-    """A time, or a length of time before now, by the clock of this machine."""
+    """Return a time; a duration is subtracted from this machine's clock."""
     found = moment(field, text)
     return found if isinstance(found, datetime) else machine_time() - timedelta(seconds=found)
 
 
 def limit(field: str, text: str) -> int | None:
-    """A number, or `none` for no limit."""
+    """Return a number, or None for `none`, which means no limit."""
     if text.strip().lower() == _NONE:
         return None
     if not text.strip().isdecimal():
-        raise InvalidArgument(field, f"must be a number, or none for no limit; not {text!r}")
+        raise InvalidArgument(field, f"must be a number, or none for no limit; got {text!r}")
     return int(text)
 
 
 def rate(field: str, text: str) -> Rate | None:
-    """A count per time span, like 10/1m, or `none` for no limit."""
+    """Return a count per duration, such as 10/1m, or None for `none`, which means no limit."""
     from longshore.core.limits import Rate
 
     if text.strip().lower() == _NONE:
         return None
     count, slash, per = text.partition("/")
     if not slash or not count.strip().isdecimal():
-        raise InvalidArgument(field, f"must be like 10/1m (ten starts a minute), or none for no limit; not {text!r}")
+        raise InvalidArgument(
+            field, f"must be a rate such as 10/1m (10 starts per minute), or none for no limit; got {text!r}"
+        )
     seconds = duration(field, per if per.strip()[:1].isdigit() else f"1{per.strip()}")
     try:
         return Rate(int(count), seconds)
@@ -81,10 +85,10 @@ def rate(field: str, text: str) -> Rate | None:
 
 
 def backoff(field: str, text: str) -> float | dict[str, Any]:
-    """The wait between tries: 5s, exponential:2s, or JSON as the API takes it."""
+    """Return the wait between attempts from 5s, exponential:2s, or JSON as in the HTTP API."""
     if text.lstrip().startswith("{"):
         found = read_json(field, text.encode("utf-8", "surrogateescape"))
-        assert isinstance(found, dict)  # it begins like one, and was read
+        assert isinstance(found, dict)  # the text starts with a brace and is valid JSON
         return found
     kind, colon, wait = text.partition(":")
     if not colon:
@@ -92,19 +96,19 @@ def backoff(field: str, text: str) -> float | dict[str, Any]:
     return {"type": kind.strip(), "delay": duration(field, wait)}
 
 
-def kept(field: str, text: str | None) -> bool | int:
-    """Whether to remove what has ended, or how many to keep: yes, no or a number."""
+def keep_count(field: str, text: str | None) -> bool | int:
+    """Return whether to remove final jobs (yes or no), or how many of them to keep."""
     if text is None or text.lower() in ("no", "false"):
         return False
     if text.lower() in ("yes", "true"):
         return True
     if not text.isdecimal():
-        raise InvalidArgument(field, f"must be yes, no, or how many to keep; not {text!r}")
+        raise InvalidArgument(field, f"must be yes, no, or how many to keep; got {text!r}")
     return int(text)
 
 
 def data(text: str | None) -> Any:
-    """A job's data: JSON, @file with JSON in it, or - for JSON on standard input."""
+    """Return a job's data from JSON text, @file, or - for standard input."""
     if text is None:
         return None
     if text == "-":
@@ -114,24 +118,24 @@ def data(text: str | None) -> Any:
     try:
         return read_json("data", text.encode("utf-8", "surrogateescape"))
     except InvalidArgument as error:
-        raise InvalidArgument("data", f"{error.problem}; text needs its quotes: '{json.dumps('hello')}'") from None
+        raise InvalidArgument("data", f"{error.problem}; quote a string as JSON: '{json.dumps('hello')}'") from None
 
 
 def file_bytes(field: str, name: str) -> bytes:
-    """What is in a file, or a plain word for why it cannot be read."""
+    """Read a file; an unreadable one is an invalid argument."""
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise InvalidArgument(field, f"{name} cannot be read: {error.strerror}") from None
+        raise InvalidArgument(field, f"cannot read {name}: {error.strerror}") from None
 
 
 def paths(given: list[str] | None) -> dict[str, Any]:
-    """`address.city=Bergen` and the like, for a filter on data; a value that is JSON is taken as JSON."""
+    """Parse filters on data such as `address.city=Bergen`. A value that is valid JSON is read as JSON."""
     found: dict[str, Any] = {}
     for one in given or []:
         path, equals, value = one.partition("=")
         if not path or not equals:
-            raise InvalidArgument("data", f"must be written path=value, like address.city=Bergen; not {one!r}")
+            raise InvalidArgument("data", f"must be path=value, such as address.city=Bergen; got {one!r}")
         try:
             found[path] = json.loads(value)
         except ValueError:

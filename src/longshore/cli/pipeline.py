@@ -1,4 +1,4 @@
-"""`pipeline`: refreshes the lake, audits the history, and writes the report."""
+"""`pipeline`: refresh the lake, audit the history, and write the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longshore.cli.exit_codes import Exit
-from longshore.cli.output import complain, json_text, progress, say, say_json, say_piece, show_steps, show_table
+from longshore.cli.output import (
+    counted,
+    json_text,
+    print_chunk,
+    print_json,
+    print_line,
+    print_stderr,
+    print_table,
+    progress,
+    show_steps,
+)
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import from_micros
 
@@ -22,22 +32,22 @@ if TYPE_CHECKING:
 
     from longshore.spark.audit.audit import AuditReport
 
-Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="Where the jobs are, like sqlite:///jobs.db.")]
+Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="The store, such as sqlite:///jobs.db.")]
 LakePath = Annotated[
-    str, typer.Option("--lake", envvar="LONGSHORE_LAKE", help="The folder of the lake, like /data/lake or s3a://….")
+    str, typer.Option("--lake", envvar="LONGSHORE_LAKE", help="The lake's folder, such as /data/lake or s3a://….")
 ]
-Schema = Annotated[str | None, typer.Option(help="On PostgreSQL, the schema of the queue.")]
+Schema = Annotated[str | None, typer.Option(help="The PostgreSQL schema of the store.")]
 Master = Annotated[
     str | None,
-    typer.Option(help="The Spark to run on; this machine if left out, and under spark-submit whatever that was told."),
+    typer.Option(help="The Spark master. Default: the one of spark-submit, or this machine."),
 ]
-Conf = Annotated[list[str] | None, typer.Option(help="A setting of Spark, as name=value; may be given many times.")]
+Conf = Annotated[list[str] | None, typer.Option(help="A Spark setting as name=value; repeatable.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @contextmanager
 def spark_session(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A session for one command; an error in one line says what is missing."""
+    """Open a Spark session for one command."""
     from longshore.spark.spark_session import pipeline_session
 
     spark = pipeline_session(master, dict(_setting(given) for given in conf or ()))
@@ -50,29 +60,29 @@ def spark_session(master: str | None, conf: Sequence[str] | None) -> Iterator[Sp
 def _setting(given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name:
-        raise InvalidArgument("conf", f"must be name=value, like spark.driver.memory=2g, not {given!r}")
+        raise InvalidArgument("conf", f"must be name=value, such as spark.driver.memory=2g; got {given!r}")
     return name, value
 
 
 def day(name: str, given: str | None) -> date | None:
-    """A date, or None if none was given."""
+    """Parse an optional date."""
     if given is None:
         return None
     try:
         return date.fromisoformat(given)
     except ValueError:
-        raise InvalidArgument(name, f"must be a date like 2026-05-01, not {given!r}") from None
+        raise InvalidArgument(name, f"must be a date such as 2026-05-01; got {given!r}") from None
 
 
-_SHOWN = 20
+_FINDINGS_SHOWN = 20
 
-AuditedLake = Annotated[str | None, typer.Option("--lake", help="The folder of a lake: audits the events it holds.")]
-AuditedUrl = Annotated[str | None, typer.Option("--url", help="A store: audits its events, and its jobs beside them.")]
+AuditedLake = Annotated[str | None, typer.Option("--lake", help="A lake's folder: audit its events.")]
+AuditedUrl = Annotated[str | None, typer.Option("--url", help="A store: audit its events and compare its jobs.")]
 SweptWithin = Annotated[
-    float, typer.Option(min=0, help="Seconds after the end of its lease by which a job must have been taken back.")
+    float, typer.Option(min=0, help="Seconds after a lease expires within which a sweep must release the job.")
 ]
-FindingsFile = Annotated[Path | None, typer.Option(help="A file for all findings, one line of JSON each.")]
-AuditAsJson = Annotated[bool, typer.Option("--json", help="Print JSON, with all findings, instead of a table.")]
+FindingsFile = Annotated[Path | None, typer.Option(help="Write all findings to this file, one JSON object per line.")]
+AuditAsJson = Annotated[bool, typer.Option("--json", help="Print JSON with all findings instead of a table.")]
 
 
 def audit(
@@ -85,13 +95,13 @@ def audit(
     conf: Conf = None,
     as_json: AuditAsJson = False,
 ) -> None:
-    """Replays every job's history against the table of legal transitions. Exit code 1 if anything is wrong.
+    """Replay every job's history against the table of legal transitions. The exit code is 1 if there is a finding.
 
-    With --lake the events of a lake are judged; with --url those of a store, beside its jobs as they stand; with both,
-    the lake's history and what followed in the store, beside its jobs.
+    --lake audits the events of a lake. --url audits the events of a store and compares them with its jobs. With both,
+    the audit reads the lake first, then the later events of the store, and compares with the store's jobs.
     """
     if lake is None and url is None:
-        raise InvalidArgument("lake", "say what is audited: --lake with a folder, --url with a store, or both")
+        raise InvalidArgument("lake", "or --url is required; give --lake with a folder, --url with a store, or both")
     with spark_session(master, conf) as spark:
         report = _audited(spark, lake, url, schema, timedelta(seconds=swept_within))
         if output is not None:
@@ -100,7 +110,7 @@ def audit(
                     file.write(f"{json.dumps(finding, ensure_ascii=False, default=_as_text)}\n")
         if as_json:
             for piece in _audit_json(report):
-                say_piece(piece)
+                print_chunk(piece)
         else:
             _show(report, output)
     if not report.clean:
@@ -110,7 +120,7 @@ def audit(
 def _audited(
     spark: SparkSession, lake: str | None, url: str | None, schema: str | None, swept: timedelta
 ) -> AuditReport:
-    from longshore.backends.export import Place
+    from longshore.backends.export import LogPosition
     from longshore.spark.audit.audit import History, from_history, from_store
     from longshore.spark.audit.audit import run_audit as audited
     from longshore.spark.lake.lake import Lake
@@ -118,10 +128,10 @@ def _audited(
     history = None
     if lake is not None:
         found = Lake.open(lake, spark)
-        history = History(found.table(spark, "bronze.events"), Place(*found.manifest.reached), found.manifest.log)
+        history = History(found.table(spark, "bronze.events"), LogPosition(*found.manifest.reached), found.manifest.log)
     if url is not None:
         return audited(from_store(spark, url, schema=schema, history=history, swept_within=swept))
-    assert history is not None  # one of them was given
+    assert history is not None  # checked by the command
     return audited(from_history(history.events))
 
 
@@ -130,8 +140,8 @@ def _as_text(value: object) -> str:
 
 
 def _audit_json(report: AuditReport) -> Iterator[str]:
-    """One document, a finding at a time: there may be millions."""
-    told = {
+    """Yield one document a finding at a time, because there may be millions."""
+    head = {
         "clean": report.clean,
         "events": report.events,
         "jobs": report.jobs,
@@ -140,45 +150,46 @@ def _audit_json(report: AuditReport) -> Iterator[str]:
         "no_longer_kept": report.pruned,
         "seconds": round(report.seconds, 3),
     }
-    yield json_text(told)[:-1] + ', "findings": ['
+    yield json_text(head)[:-1] + ', "findings": ['
     for place, finding in enumerate(report.all()):
         yield (", " if place else "") + json_text(finding, _as_text)
     yield "]}\n"
 
 
 def _show(report: AuditReport, output: Path | None) -> None:
-    say(f"{report.events:,} events of {report.jobs:,} jobs audited in {report.seconds:.1f} s")
+    audited = f"{counted(report.events, 'event')} of {counted(report.jobs, 'job')}"
+    print_line(f"{audited} audited in {report.seconds:.1f} s")
     if report.counts:
-        show_table([(kind.value, count, kind.meaning) for kind, count in report.counts.items()])
-        say()
-        _show_some(report, output)
+        print_table([(kind.value, count, kind.meaning) for kind, count in report.counts.items()])
+        print_line()
+        _print_findings(report, output)
     for kind, count in report.pruned.items():
-        say(f"{count:,} jobs: {kind.meaning}; old events were pruned, so this is no defect")
+        print_line(f"{counted(count, 'job')}: {kind.meaning}; retention removed old events, so this is expected")
     if report.compared is False:
-        complain(
-            "longshore: a transaction was held open all the while, so whether jobs are lost was not judged; "
+        print_stderr(
+            "longshore: lost jobs were not checked because a transaction stayed open during the audit; "
             "run the audit again when it has ended"
         )
     if report.clean:
-        say("nothing is wrong")
+        print_line("no problems found")
 
 
-def _show_some(report: AuditReport, output: Path | None) -> None:
-    shown = report.listed(_SHOWN)
+def _print_findings(report: AuditReport, output: Path | None) -> None:
+    shown = report.listed(_FINDINGS_SHOWN)
     for found in shown:
         event = f"event {found['job_seq']} {found['event'] or 'as stored'}"
         job = f"job {found['job_id']} (uid {found['job_uid']}) of queue {found['queue']}"
-        say(f"{found['kind']}: {job}, {event}: {found['detail']}")
+        print_line(f"{found['kind']}: {job}, {event}: {found['detail']}")
     more = sum(report.counts.values()) - len(shown)
     if more:
-        where = f"all of them are in {output}" if output else "--json or --output FILE gives all of them"
-        say(f"and {more:,} more; {where}")
+        where = f"{output} has all findings" if output else "use --json or --output FILE to get all findings"
+        print_line(f"and {more:,} more; {where}")
 
 
-ReportFolder = Annotated[Path, typer.Option(help="The folder to write to; it is made if there is none.")]
-Since = Annotated[str | None, typer.Option(help="Only from this date on, like 2026-05-01.")]
-Until = Annotated[str | None, typer.Option(help="Only up to this date, with it.")]
-Title = Annotated[str, typer.Option(help="What stands above the page.")]
+ReportFolder = Annotated[Path, typer.Option(help="The folder to write to; created if it does not exist.")]
+Since = Annotated[str | None, typer.Option(help="The first date to include, such as 2026-05-01.")]
+Until = Annotated[str | None, typer.Option(help="The last date to include.")]
+Title = Annotated[str, typer.Option(help="The title of the page.")]
 
 
 def report(
@@ -191,48 +202,46 @@ def report(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Writes report.html, one page with plots and tables that needs nothing else, and its tables as CSV."""
+    """Write report.html, a self-contained page with charts and tables, and the tables as CSV files."""
     first, last = day("since", since), day("until", until)
     if output.exists() and not output.is_dir():
         raise InvalidArgument("output", f"{output} is a file; name a folder")
-    with spark_session(master, conf) as spark, progress() as told:
+    with spark_session(master, conf) as spark, progress() as on_progress:
         from longshore.spark.lake.lake import Lake
         from longshore.spark.report.page import write_report
 
         found = Lake.open(lake, spark)
         days = _days(found.days("gold.throughput"), first, last)
-        written = write_report(spark, found, output, days=days, title=title, told=told)
+        written = write_report(spark, found, output, days=days, title=title, told=on_progress)
     if as_json:
-        say_json({**asdict(written), "page": str(written.page), "seconds": round(written.seconds, 3)})
+        print_json({**asdict(written), "page": str(written.page), "seconds": round(written.seconds, 3)})
         return
-    say(f"{written.page} written from version {written.version} of the lake in {written.seconds:.1f} s")
+    print_line(f"{written.page} written from version {written.version} of the lake in {written.seconds:.1f} s")
     if written.tables:
-        show_table(list(written.tables.items()))
+        print_table(list(written.tables.items()))
 
 
 def _days(known: list[str], first: date | None, last: date | None) -> list[str] | None:
-    """The days of the lake that are asked for; None where all of them are."""
+    """The requested days of the lake; None for all days."""
     if first is None and last is None:
         return None
     return [name for name in known if (first or date.min).isoformat() <= name <= (last or date.max).isoformat()]
 
 
-pipeline = typer.Typer(help="The history of a queue as tables, on Spark.", no_args_is_help=True)
+pipeline = typer.Typer(help="Analyse the history of a store with Spark.", no_args_is_help=True)
 
-From = Annotated[str | None, typer.Option("--from", help="Work out silver and gold again, from this date on.")]
-To = Annotated[str | None, typer.Option("--to", help="The last date that is worked out again.")]
+From = Annotated[str | None, typer.Option("--from", help="Rebuild the silver and gold tables from this date on.")]
+To = Annotated[str | None, typer.Option("--to", help="The last date to rebuild.")]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help="Of a new lake: parquet, orc, or another that you bring the jars for (--conf)."),
+    typer.Option("--format", help="File format of a new lake: parquet, orc, or another whose jars --conf adds."),
 ]
-FreshWithin = Annotated[
-    float | None, typer.Option(help="Stop if the newest event is older than so many hours: the feed has dried up.")
-]
-EventsAtOnce = Annotated[int, typer.Option(min=1, help="The most events that one batch lands.")]
-OlderThan = Annotated[float, typer.Option(min=0, help="Days: what ended, or was told, less long ago stays.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what could go.")]
+FreshWithin = Annotated[float | None, typer.Option(help="Fail if the newest event is older than this many hours.")]
+EventsAtOnce = Annotated[int, typer.Option(min=1, help="The most events per batch.")]
+OlderThan = Annotated[float, typer.Option(min=0, help="Keep jobs that ended, and events recorded, in the last N days.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what could be removed.")]
 
-STEPS_OF_A_RUN = 13
+STEPS_PER_RUN = 13
 
 
 @pipeline.command()
@@ -249,12 +258,12 @@ def run(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Brings the lake up to date: events that came, attempts and jobs, and what people ask of them.
+    """Bring the lake up to date: new events, attempts and jobs, and the report tables.
 
-    Killed at any moment, it goes on when it is run again. If a check does not hold, the lake stays as it was.
+    If it is killed, run it again to resume. If a check fails, the lake does not change.
     """
     first, last = day("from", from_), day("to", to)
-    with spark_session(master, conf) as spark, show_steps(STEPS_OF_A_RUN) as tell:
+    with spark_session(master, conf) as spark, show_steps(STEPS_PER_RUN) as report_step:
         from longshore.spark.pipeline import Days, run_pipeline
 
         report = run_pipeline(
@@ -266,19 +275,19 @@ def run(
             again=Days(first, last),
             fresh_within=None if fresh_within is None else timedelta(hours=fresh_within),
             events_at_once=events_at_once,
-            told=lambda step: tell(step.name, step.rows, step.seconds),
+            told=lambda step: report_step(step.name, step.rows, step.seconds),
         )
     if as_json:
         steps = [{"step": step.name, "rows": step.rows, "seconds": round(step.seconds, 3)} for step in report.steps]
-        say_json({**asdict(report), "seconds": round(report.seconds, 3), "steps": steps})
+        print_json({**asdict(report), "seconds": round(report.seconds, 3), "steps": steps})
         return
-    came = f"{report.events:,} events came" if report.events else "nothing came"
-    say(f"{came}; the lake is at version {report.version} ({report.seconds:.1f} s)")
+    came = counted(report.events, "new event") if report.events else "no new events"
+    print_line(f"{came}; the lake is at version {report.version} ({report.seconds:.1f} s)")
 
 
 @pipeline.command()
 def status(lake: LakePath, as_json: AsJson = False) -> None:
-    """What the lake holds, as it says itself; no Spark is started."""
+    """Show the tables of the lake from its manifest, without Spark."""
     from longshore.spark.lake.lake import Lake
 
     manifest = Lake.open(lake).manifest
@@ -290,13 +299,13 @@ def status(lake: LakePath, as_json: AsJson = False) -> None:
     newest = from_micros(manifest.newest).isoformat() if manifest.newest else None
     if as_json:
         shown = {"version": manifest.version, "format": manifest.format, "made_at": manifest.made_at, "newest": newest}
-        say_json({**shown, "totals": dict(manifest.totals), "tables": tables})
+        print_json({**shown, "totals": dict(manifest.totals), "tables": tables})
         return
-    say(f"version {manifest.version}, made {manifest.made_at}, {manifest.format}")
+    print_line(f"version {manifest.version}, written {manifest.made_at}, format {manifest.format}")
     if days:
-        say(f"events from {days[0]} to {days[-1]}, the newest of {newest}")
-    show_table([(name, held["rows"], held["days"], held["pieces"]) for name, held in tables.items()])
-    say("  (rows, days, pieces)")
+        print_line(f"events from {days[0]} to {days[-1]}, the newest at {newest}")
+    print_table([(name, held["rows"], held["days"], held["pieces"]) for name, held in tables.items()])
+    print_line("  (rows, days, pieces)")
 
 
 @pipeline.command()
@@ -310,20 +319,20 @@ def archive(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Removes events and finished jobs from the store, once the lake has proven that it holds them.
+    """Remove events and final jobs from the store after copying them to the lake.
 
-    The jobs are brought to the lake first, with their payloads, results and logs. What it does not hold, row for row,
-    stays where it is.
+    The lake also gets the payloads, results and logs of the jobs. A row is removed only after the lake is verified to
+    hold it.
     """
     with spark_session(master, conf) as spark:
         from longshore.spark.lake.archive import archive as archived
 
         report = archived(url, lake, spark=spark, schema=schema, older_than=timedelta(days=older_than), dry_run=dry_run)
     if as_json:
-        say_json({**asdict(report), "seconds": round(report.seconds, 3)})
+        print_json({**asdict(report), "seconds": round(report.seconds, 3)})
         return
-    verb = "could go" if dry_run else "removed from the store"
-    say(f"{report.events:,} events and {report.jobs:,} jobs {verb}; the lake holds them all")
+    verb = "can be removed from the store" if dry_run else "removed from the store"
+    print_line(f"{counted(report.events, 'event')} and {counted(report.jobs, 'job')} {verb}; the lake holds them all")
 
 
 pipeline.command()(audit)

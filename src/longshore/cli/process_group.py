@@ -1,4 +1,4 @@
-"""Several components that run until they are closed, in one process."""
+"""Several long-running components in one process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longshore.runtime.supervisor import Supervisor
 
 
 class ProcessGroup:
-    """Runs all of its parts; as soon as one ends, the others are closed. `after` is awaited when all have ended."""
+    """Components that run together: when one ends, the others are closed. Awaits `after` when all have ended."""
 
     def __init__(self, *parts: Stoppable, after: Callable[[], Awaitable[None]]) -> None:
         self._parts = parts
@@ -20,7 +20,7 @@ class ProcessGroup:
         self._force = False
 
     async def run(self) -> None:
-        """Until they have all ended; what one of them failed with is raised."""
+        """Run until all components have ended; raise the first error."""
         running = {asyncio.ensure_future(part.run()) for part in self._parts}
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -36,32 +36,32 @@ class ProcessGroup:
                 raise end
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """All at the same time, each in its own way."""
+        """Close all components concurrently."""
         self._force = self._force or force
         await asyncio.gather(*(part.close(force, grace=grace) for part in self._parts), return_exceptions=True)
 
 
 class Workers:
-    """Worker processes under a supervisor, as one part among others."""
+    """Worker processes under a supervisor, as one component."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._stop = StopSignals()
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        """Until they have all ended."""
+        """Run until all worker processes have ended."""
         try:
             code = await self._supervisor.supervise(self._stop)
         finally:
-            self._over.set()
+            self._ended.set()
         if code and not self._stop.exit_code:
-            raise LongshoreError(f"the worker processes ended with exit code {code}; their last words are above")
+            raise LongshoreError(f"the worker processes ended with exit code {code}; see their output above")
 
-    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:  # noqa: ARG002 - theirs is the supervisor's
-        """Asks them to end, or has them killed."""
+    async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:  # noqa: ARG002 - the supervisor has its own
+        """Stop the worker processes, or kill them with `force`."""
         if force:
             self._stop.demand()
         else:
             self._stop.ask()
-        await self._over.wait()
+        await self._ended.wait()

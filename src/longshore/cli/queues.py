@@ -9,39 +9,39 @@ import typer
 from longshore.cli import parsing, rows
 from longshore.cli.open_store import AsJson, OneQueue, Quiet, complete_queue
 from longshore.cli.options import on_store
-from longshore.cli.output import Column, begin_again, flush, say, say_model, show_list, show_rows
+from longshore.cli.output import Column, clear_screen, counted, flush, print_line, print_list, print_model, print_rows
 from longshore.core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
     from longshore.server.models.queues import StatsView
 
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queue.")]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queue's name.")]
 QueueNames = Annotated[
-    list[str] | None, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="The queues.")
+    list[str] | None, typer.Argument(metavar="QUEUE", autocompletion=complete_queue, help="Names of queues.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All queues there are.")]
-Running = Annotated[str | None, typer.Option(help="Jobs that may run at once; none for no limit.")]
-PerKey = Annotated[str | None, typer.Option(help="Jobs of one concurrency key that may run at once, or none.")]
-RateOf = Annotated[str | None, typer.Option("--rate", help="Starts in a span of time, like 10/1m, or none.")]
-RatePerKey = Annotated[str | None, typer.Option(help="The same, of each concurrency key.")]
+All = Annotated[bool, typer.Option("--all", help="All queues.")]
+Running = Annotated[str | None, typer.Option(help="Most running jobs, or none for no limit.")]
+PerKey = Annotated[str | None, typer.Option(help="Most running jobs per concurrency key, or none.")]
+RateOf = Annotated[str | None, typer.Option("--rate", help="Most starts per duration, such as 10/1m, or none.")]
+RatePerKey = Annotated[str | None, typer.Option(help="Most starts per duration and concurrency key, or none.")]
 
 
 @on_store()
 async def pause(found: Queue, queues: QueueNames = None, everything: All = False, as_json: AsJson = False) -> None:
-    """Pauses queues: no job of them starts until you resume them; running jobs continue."""
+    """Pause queues: none of their jobs start until you resume them. Running jobs continue."""
     await _switch(found, queues or [], everything, as_json, paused=True)
 
 
 @on_store()
 async def resume(found: Queue, queues: QueueNames = None, everything: All = False, as_json: AsJson = False) -> None:
-    """Resumes paused queues."""
+    """Resume paused queues."""
     await _switch(found, queues or [], everything, as_json, paused=False)
 
 
 async def _switch(queue: Queue, names: list[str], everything: bool, as_json: bool, *, paused: bool) -> None:
     if bool(names) == everything:
-        raise InvalidArgument("queue", "name the queues, or say --all; one of the two")
+        raise InvalidArgument("queue", "or --all is required, and not both")
     if everything:
         await (queue.pause() if paused else queue.resume())
     for name in names:
@@ -50,10 +50,10 @@ async def _switch(queue: Queue, names: list[str], everything: bool, as_json: boo
     if as_json:
         from longshore.server.models.queues import QueueList, queue_view
 
-        say_model(QueueList(items=[queue_view(one) for one in found]))
+        print_model(QueueList(items=[queue_view(one) for one in found]))
     else:
         for name in names or [one.name for one in found]:
-            say(f"{name} is {'paused' if paused else 'open'}")
+            print_line(f"{name} is {'paused' if paused else 'active'}")
 
 
 @on_store()
@@ -66,27 +66,27 @@ async def limits(
     rate_per_key: RatePerKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Shows the limits of a queue, after setting those that are given."""
+    """Set the given limits of a queue, then show all of its limits."""
     numbers, rates = {"running": running, "per_key": per_key}, {"rate": rate, "rate_per_key": rate_per_key}
-    told: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for parse, given in ((parsing.limit, numbers), (parsing.rate, rates)):
-        told |= {name: parse(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
-    if told:
-        await found.set_limits(queue, **told)
+        changed |= {name: parse(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
+    if changed:
+        await found.set_limits(queue, **changed)
     from longshore.server.models.queues import queue_named, queue_view
 
     info = queue_named(queue, await found.list_queues())
     if as_json:
-        say_model(queue_view(info))
+        print_model(queue_view(info))
     else:
-        say(f"{queue}: {rows.limits(info) or 'no limits'}")
+        print_line(f"{queue}: {rows.limits(info) or 'no limits'}")
 
 
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Only jobs with all of these tags.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Count only jobs with all of these tags.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")]
-Every = Annotated[float, typer.Option(min=0.1, help="With --watch, seconds between two looks.")]
+Every = Annotated[float, typer.Option(min=0.1, help="With --watch, seconds between two refreshes.")]
 
-_COUNTS = (Column("STATUS", whole=True, coloured=True), Column("JOBS", whole=True, right=True))
+_COUNTS = (Column("STATUS", whole=True, coloured=True), Column("JOBS", whole=True, right=True), Column("MEANING"))
 
 
 @on_store()
@@ -99,24 +99,24 @@ async def stats(
     every: Every = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Counts the jobs in each status."""
+    """Count the jobs in each status."""
     import asyncio
 
     while True:
-        told = await _counted(found, queue, tag or [])
+        figures = await _stats(found, queue, tag or [])
         if as_json:
-            say_model(told)
+            print_model(figures)
         else:
             if watch:
-                begin_again()
-            _tell(told)
+                clear_screen()
+            _print_stats(figures)
         if not watch:
             return
         flush()
         await asyncio.sleep(every)
 
 
-async def _counted(found: Queue, queue: str | None, tags: list[str]) -> StatsView:
+async def _stats(found: Queue, queue: str | None, tags: list[str]) -> StatsView:
     from longshore.server.models.queues import stats_view
 
     figures = await found.get_job_stats(tags, queue=queue)
@@ -125,37 +125,39 @@ async def _counted(found: Queue, queue: str | None, tags: list[str]) -> StatsVie
     return stats_view(queue, figures, await found.count_jobs(queue), await found.backend.count_delayed(queue))
 
 
-def _tell(told: StatsView) -> None:
-    if told.counts is None:
+def _print_stats(stats: StatsView) -> None:
+    if stats.counts is None:
         fields = ("total", "pending", "running", "completed", "stopped", "failed")
-        show_rows(_COUNTS, [[name, f"{getattr(told, f'{name}_jobs'):,}"] for name in fields])
+        print_rows(_COUNTS[:2], [[name, f"{getattr(stats, f'{name}_jobs'):,}"] for name in fields])
         return
-    show_rows(_COUNTS, [[status.value, f"{jobs:,}"] for status, jobs in told.counts.items()])
-    say(f"{told.total_jobs:,} jobs, {told.delayed:,} of them wait for their time")
+    print_rows(
+        _COUNTS, [[status.value, f"{jobs:,}", rows.STATUS_MEANINGS[status]] for status, jobs in stats.counts.items()]
+    )
+    print_line(f"{counted(stats.total_jobs, 'job')}, {stats.delayed:,} delayed")
 
 
 @on_store()
 async def queues(found: Queue, *, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Lists the queues that have jobs or settings."""
+    """List the queues that have jobs or settings."""
     known = await found.list_queues()
     if as_json:
         from longshore.server.models.queues import QueueList, queue_view
 
-        say_model(QueueList(items=[queue_view(one) for one in known]))
+        print_model(QueueList(items=[queue_view(one) for one in known]))
     else:
-        nothing = "there is no queue yet; longshore enqueue makes one with its first job"
-        show_list(rows.QUEUES, [rows.queue_row(one) for one in known], nothing=nothing, quiet=quiet)
+        nothing = "no queues; longshore enqueue creates one with its first job"
+        print_list(rows.QUEUES, [rows.queue_row(one) for one in known], nothing=nothing, quiet=quiet)
 
 
 @on_store()
 async def workers(found: Queue, *, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Lists the workers heard of in the last day."""
+    """List the workers that were active in the last 24 hours."""
     known = await found.list_workers()
     now = await found.backend.now()
     if as_json:
         from longshore.server.models.queues import WorkerList, worker_view
 
-        say_model(WorkerList(items=[worker_view(one, now) for one in known]))
+        print_model(WorkerList(items=[worker_view(one, now) for one in known]))
     else:
-        nothing = "no worker was heard of in the last day; start one with: longshore worker --harbor MODULE:NAME"
-        show_list(rows.WORKERS, [rows.worker_row(one, now) for one in known], nothing=nothing, quiet=quiet)
+        nothing = "no worker in the last 24 hours; start one with: longshore worker --harbor MODULE:NAME"
+        print_list(rows.WORKERS, [rows.worker_row(one, now) for one in known], nothing=nothing, quiet=quiet)

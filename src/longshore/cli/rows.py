@@ -1,4 +1,4 @@
-"""How jobs, queues, schedules, workers and events become rows for people."""
+"""Table rows and lines for jobs, queues, schedules, workers and events."""
 
 from __future__ import annotations
 
@@ -17,16 +17,31 @@ if TYPE_CHECKING:
     from longshore.core.limits import Rate
     from longshore.core.schedule import Schedule
 
-_LONGEST_NOTE = 200
-_LONGEST_IN_A_LIST = 80
-"""Characters of an error shown in a row; `show` prints all of it."""
+_MAX_NOTE = 200
+_MAX_ERROR = 80
+"""Characters of an error in a row; `show` prints the whole error."""
+
+STATUS_MEANINGS = {
+    JobStatus.CREATED: "held until accepted",
+    JobStatus.WAITING_CHILDREN: "waiting for dependencies",
+    JobStatus.INITIAL_PENDING: "waiting or delayed",
+    JobStatus.RUNNING: "running",
+    JobStatus.CANCELLING: "running, asked to stop",
+    JobStatus.FAILED_RETRY: "failed, to be retried",
+    JobStatus.UNKNOWN_RETRY: "released or lost, to be retried",
+    JobStatus.COMPLETED: "completed",
+    JobStatus.STOPPED: "cancelled or expired after an attempt",
+    JobStatus.UNSCHEDULED: "cancelled or expired before an attempt",
+    JobStatus.UNKNOWN_STOPPED: "cancelled, outcome unknown",
+    JobStatus.DEAD: "failed permanently",
+}
 
 JOBS = (
     Column("ID", whole=True),
     Column("STATUS", whole=True, coloured=True),
     Column("TYPE"),
     Column("QUEUE"),
-    Column("TRIES", whole=True, right=True),
+    Column("ATTEMPTS", whole=True, right=True),
     Column("CREATED", whole=True),
     Column("NOTE"),
 )
@@ -62,70 +77,76 @@ STEPS = (Column("STEP"), Column("STATUS", whole=True, coloured=True), Column("ID
 
 
 def job_row(job: Job, now: datetime) -> list[str]:
-    """A job as lists show it."""
-    tries = f"{job.executions}/{job.max_attempts or '∞'}"
-    return [job.id, job.status.value, job.type, str(job.queue), tries, ago(job.created_at, now), _note(job, now)]
+    """The row of a job."""
+    attempts = f"{job.executions}/{job.max_attempts or '∞'}"
+    return [job.id, job.status.value, job.type, str(job.queue), attempts, ago(job.created_at, now), _note(job, now)]
+
+
+def status_with_meaning(status: str) -> str:
+    """Return a status and its meaning in plain words: `DEAD (failed permanently)`."""
+    meaning = STATUS_MEANINGS[JobStatus(status)]
+    return f"{status}" if meaning == status.lower() else f"{status} ({meaning})"
 
 
 def _note(job: Job, now: datetime) -> str:
     if job.status.holds_capacity:
-        progress = "" if job.progress is None else f", at {compact(job.progress)}"
-        return f"by {job.assignee_id}{progress}"
+        progress = "" if job.progress is None else f", progress {compact(job.progress)}"
+        return f"worker {job.assignee_id}{progress}"
     if job.status.eligible and isinstance(job.run_at, datetime) and job.run_at > now:
         return f"due {ago(job.run_at, now)}"
-    return shortened(job.error_message.partition("\n")[0], _LONGEST_IN_A_LIST)
+    return truncate(job.error_message.partition("\n")[0], _MAX_ERROR)
 
 
 def queue_row(queue: QueueInfo) -> list[str]:
-    """A queue as lists show it."""
+    """The row of a queue."""
     ended = (queue.counts.get(status, 0) for status in (JobStatus.COMPLETED, JobStatus.DEAD))
     figures = (queue.waiting, queue.held, *ended)
-    return [queue.name, "paused" if queue.paused else "open", *(f"{figure:,}" for figure in figures), limits(queue)]
+    return [queue.name, "paused" if queue.paused else "active", *(f"{figure:,}" for figure in figures), limits(queue)]
 
 
 def limits(queue: QueueInfo) -> str:
-    """Its limits in words; nothing if there are none."""
-    told: list[tuple[str, object]] = [
+    """The limits of a queue on one line; empty if there are none."""
+    named: list[tuple[str, object]] = [
         ("running", queue.running),
         ("per key", queue.per_key),
         ("rate", rate(queue.rate)),
         ("rate per key", rate(queue.rate_per_key)),
     ]
-    return ", ".join(f"{name} {value}" for name, value in told if value is not None)
+    return ", ".join(f"{name} {value}" for name, value in named if value is not None)
 
 
 def rate(limit: Rate | None) -> str | None:
-    """A rate as it is written on the command line: 10/60s."""
+    """A rate as the command line takes it: 10/60s."""
     return None if limit is None else f"{limit.count}/{limit.per_micros / 1_000_000:g}s"
 
 
 def schedule_row(schedule: Schedule, now: datetime) -> list[str]:
-    """A schedule as lists show it."""
+    """The row of a schedule."""
     repeat = schedule.repeat
     every = repeat.every.total_seconds() if isinstance(repeat.every, timedelta) else 0
     when = f"{repeat.cron} ({repeat.tz})" if repeat.cron is not None else f"every {every:g} s"
-    state = "paused" if schedule.paused else "ended" if schedule.next_run_at is None else "open"
+    state = "paused" if schedule.paused else "ended" if schedule.next_run_at is None else "active"
     next_run = "" if schedule.next_run_at is None else clock(schedule.next_run_at)
     job = schedule.job
-    note = shortened(schedule.error) or ("" if schedule.next_run_at is None else ago(schedule.next_run_at, now))
+    note = truncate(schedule.error) or ("" if schedule.next_run_at is None else ago(schedule.next_run_at, now))
     return [schedule.id, state, when, job.type, str(job.queue), next_run, str(schedule.run_count), note]
 
 
 def worker_row(worker: WorkerInfo, now: datetime) -> list[str]:
-    """A worker as lists show it."""
+    """The row of a worker."""
     busy = f"{worker.running}/{worker.concurrency}"
     queues = ", ".join(worker.queues) or "all"
     seen = ago(worker.seen_at, now)
-    from longshore.core.explain import state_of_worker  # it brings cron expressions along
+    from longshore.core.explain import state_of_worker  # imports the cron parser
 
     state = state_of_worker(worker.state, worker.seen_at, now)
     return [worker.id, state, busy, queues, ", ".join(worker.tags), seen, f"{worker.host} ({worker.pid})"]
 
 
 def step_row(step: StepStatus) -> list[str]:
-    """A step of a flow."""
+    """The row of a flow's step."""
     note = step.error.partition("\n")[0] if step.error else "" if step.progress is None else compact(step.progress)
-    return [step.name, step.status.value, step.job_id, shortened(note)]
+    return [step.name, step.status.value, step.job_id, truncate(note)]
 
 
 def event_line(event: JobEvent) -> str:
@@ -137,11 +158,11 @@ def event_line(event: JobEvent) -> str:
     return f"{clock(event.occurred_at)} {event.event} {whose}{moved}{f' by {by}' if by else ''}{detail}"
 
 
-# -- words
+# -- formatting
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long since, or until, a moment: `5 m ago`, `in 2 h`."""
+    """The time since or until a moment: `5 min ago`, `in 2 h`."""
     if moment is None:
         return ""
     seconds = (now - moment).total_seconds()
@@ -149,24 +170,24 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time, roughly."""
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+    """A rounded duration with its unit."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else "0 s" if seconds < 0.0005 else f"{seconds * 1000:.0f} ms"
 
 
 def clock(moment: datetime | None) -> str:
-    """A moment, exactly enough for people, in UTC."""
+    """A moment in UTC, to the second."""
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def compact(value: Any) -> str:
-    """A value on one line, cut if it is long."""
+    """A value as JSON on one line, truncated."""
     plain = dict(value) if isinstance(value, Mapping) else value
-    return shortened(json.dumps(plain, ensure_ascii=False, default=str))
+    return truncate(json.dumps(plain, ensure_ascii=False, default=str))
 
 
-def shortened(text: str, most: int = _LONGEST_NOTE) -> str:
-    """Text for a note; never used for ids."""
+def truncate(text: str, most: int = _MAX_NOTE) -> str:
+    """Cut off long text; never used for ids."""
     return text if len(text) <= most else f"{text[:most]}…"

@@ -1,4 +1,4 @@
-"""`schedule`: lists, adds, changes, runs and removes schedules."""
+"""`schedule`: list, add, change, run and remove schedules."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import typer
 
 from longshore.cli import parsing, rows
 from longshore.cli.enqueue import job_options
-from longshore.cli.inspect import tell_new_job
+from longshore.cli.inspect import print_new_job
 from longshore.cli.open_store import (
     AsJson,
     OneQueue,
     Quiet,
     Store,
-    a_store,
     complete_queue,
     complete_schedule,
     complete_type,
+    store_options,
 )
-from longshore.cli.options import gathered, on_store
-from longshore.cli.output import say, say_model, show_list, show_rows
+from longshore.cli.options import on_store, option_groups
+from longshore.cli.output import print_line, print_list, print_model, print_rows
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.job_options import RepeatedJobOptions
 from longshore.core.validation import check_names
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from longshore.core.schedule import Schedule
     from longshore.runtime.queue import Queue
 
-RepeatWhenAsked = Callable[[], Any]
-"""Makes a `Repeat` of the options; a command that gets the id of a schedule never calls it."""
+RepeatFactory = Callable[[], Any]
+"""Builds the `Repeat`; not called if the command names an existing schedule."""
 
-Cron = Annotated[str | None, typer.Option(help='A cron expression, like "30 2 * * *".')]
-Every = Annotated[str | None, typer.Option(help="A span of time, like 15m.")]
-Zone = Annotated[str, typer.Option(help="On whose clocks cron is read, like Europe/Berlin.")]
-Most = Annotated[int | None, typer.Option("--limit", min=1, help="Runs in all.")]
-Start = Annotated[str | None, typer.Option(help="Not before: 2026-05-01T12:00Z.")]
-End = Annotated[str | None, typer.Option(help="Not after.")]
-OnGap = Annotated[str, typer.Option(help="A time that a change of the clocks leaves out: next or skip.")]
-OnOverlap = Annotated[str, typer.Option(help="A time that comes twice: first, second or both.")]
-CatchUp = Annotated[str, typer.Option(help="What was missed: none, last or all.")]
+Cron = Annotated[str | None, typer.Option(help='A cron expression, such as "30 2 * * *".')]
+Every = Annotated[str | None, typer.Option(help="An interval, such as 15m.")]
+Zone = Annotated[str, typer.Option(help="The time zone of --cron, such as Europe/Berlin.")]
+Most = Annotated[int | None, typer.Option("--limit", min=1, help="The most occurrences.")]
+Start = Annotated[str | None, typer.Option(help="No occurrence before this time, such as 2026-05-01T12:00Z.")]
+End = Annotated[str | None, typer.Option(help="No occurrence after this time.")]
+OnGap = Annotated[str, typer.Option(help="A local time that daylight saving skips: next or skip.")]
+OnOverlap = Annotated[str, typer.Option(help="A local time that occurs twice: first, second or both.")]
+CatchUp = Annotated[str, typer.Option(help="Missed occurrences to run: none, last or all.")]
 
-Immediate = Annotated[bool, typer.Option("--immediate", help="Run at once when the schedule is new.")]
+Immediate = Annotated[bool, typer.Option("--immediate", help="Run once immediately if the schedule is new.")]
 
 
-def a_repeat(
+def repeat_options(
     cron: Cron = None,
     every: Every = None,
     tz: Zone = "UTC",
@@ -58,13 +58,13 @@ def a_repeat(
     on_overlap: OnOverlap = "first",
     catch_up: CatchUp = "last",
     immediate: Immediate = False,
-) -> RepeatWhenAsked:
-    """What was written, to be made into a `Repeat`."""
+) -> RepeatFactory:
+    """The options of a repetition."""
 
     def made() -> Repeat:
         from longshore.core.repeat import Repeat
 
-        told: Any = {"on_gap": on_gap, "on_overlap": on_overlap, "catch_up": catch_up}
+        policies: Any = {"on_gap": on_gap, "on_overlap": on_overlap, "catch_up": catch_up}
         try:
             return Repeat(
                 cron=cron,
@@ -74,7 +74,7 @@ def a_repeat(
                 start=None if start is None else parsing.exact_time("start", start),
                 end=None if end is None else parsing.exact_time("end", end),
                 immediate=immediate,
-                **told,
+                **policies,
             )
         except InvalidArgument as error:
             raise InvalidArgument(error.field.removeprefix("repeat.").replace("_", "-"), error.problem) from None
@@ -82,36 +82,36 @@ def a_repeat(
     return made
 
 
-schedule = typer.Typer(help="Work that is repeated.", no_args_is_help=True, rich_markup_mode=None)
+schedule = typer.Typer(help="Schedules: jobs that repeat.", no_args_is_help=True, rich_markup_mode=None)
 
-ScheduleId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_schedule, help="The schedule.")]
+ScheduleId = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_schedule, help="The schedule's id.")]
 SomeScheduleId = Annotated[
-    str | None, typer.Argument(metavar="ID", autocompletion=complete_schedule, help="The schedule.")
+    str | None, typer.Argument(metavar="ID", autocompletion=complete_schedule, help="The schedule's id.")
 ]
-TypeName = Annotated[str, typer.Argument(metavar="TYPE", autocompletion=complete_type, help="Which task runs.")]
-Data = Annotated[str | None, typer.Argument(metavar="DATA", help="Its arguments: JSON, @file, or -.")]
-QueueName = Annotated[str, typer.Option("--queue", autocompletion=complete_queue, help="Where its jobs wait.")]
-Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Times to show.")]
+TypeName = Annotated[str, typer.Argument(metavar="TYPE", autocompletion=complete_type, help="The name of the task.")]
+Data = Annotated[str | None, typer.Argument(metavar="DATA", help="The task's arguments: JSON, @file, or -.")]
+QueueName = Annotated[str, typer.Option("--queue", autocompletion=complete_queue, help="The queue of its jobs.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1_000, help="Number of times to show.")]
 
 
 @schedule.command("list")
 @on_store()
 async def list_schedules(found: Queue, queue: OneQueue = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Lists schedules, with when they fire next."""
+    """List schedules with their next occurrence."""
     check_names("queue", [] if queue is None else [queue])
     stored, now = await found.get_schedules(), await found.backend.now()
     known = [one for one in stored if queue in (None, one.job.queue)]
     if as_json:
         from longshore.server.models.schedules import ScheduleList, schedule_view
 
-        say_model(ScheduleList.model_construct(items=[schedule_view(one, now) for one in known]))
+        print_model(ScheduleList.model_construct(items=[schedule_view(one, now) for one in known]))
     else:
-        nothing = "there is no schedule; longshore schedule add makes one"
-        show_list(rows.SCHEDULES, [rows.schedule_row(one, now) for one in known], nothing=nothing, quiet=quiet)
+        nothing = "no schedules; create one with: longshore schedule add"
+        print_list(rows.SCHEDULES, [rows.schedule_row(one, now) for one in known], nothing=nothing, quiet=quiet)
 
 
 @schedule.command()
-@gathered(repeat=a_repeat, job=job_options(RepeatedJobOptions), store=a_store)
+@option_groups(repeat=repeat_options, job=job_options(RepeatedJobOptions), store=store_options)
 def add(
     schedule_id: ScheduleId,
     type: TypeName,
@@ -119,11 +119,11 @@ def add(
     *,
     queue: QueueName = "default",
     as_json: AsJson = False,
-    repeat: RepeatWhenAsked,
+    repeat: RepeatFactory,
     job: dict[str, Any],
     store: Store,
 ) -> None:
-    """Stores a schedule, or changes the one with this id: a job of TYPE at the times of --cron or --every."""
+    """Create or change a schedule: it enqueues a job of TYPE at the times of --cron or --every."""
     when, value = repeat(), parsing.data(data)
 
     async def put(found: Queue) -> None:
@@ -135,22 +135,22 @@ def add(
 @schedule.command()
 @on_store()
 async def run(found: Queue, schedule_id: ScheduleId, *, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Makes one more of its jobs now, beside its plan."""
+    """Enqueue one job of the schedule now; its planned times do not change."""
     job = await found.run_schedule(schedule_id)
-    await tell_new_job(found, job, as_json=as_json, quiet=quiet)
+    await print_new_job(found, job, as_json=as_json, quiet=quiet)
 
 
 @schedule.command()
 @on_store()
 async def pause(found: Queue, schedule_id: ScheduleId, as_json: AsJson = False) -> None:
-    """Pauses a schedule: it makes no jobs until you resume it."""
+    """Pause a schedule: it enqueues no jobs until you resume it."""
     await _show_changed(found, await found.pause_schedule(schedule_id), as_json)
 
 
 @schedule.command()
 @on_store()
 async def resume(found: Queue, schedule_id: ScheduleId, as_json: AsJson = False) -> None:
-    """Resumes a schedule at its next planned time; it skips those that passed during the pause."""
+    """Resume a schedule at its next occurrence; occurrences during the pause are skipped."""
     await _show_changed(found, await found.resume_schedule(schedule_id), as_json)
 
 
@@ -159,44 +159,44 @@ async def _show_changed(found: Queue, changed: Schedule, as_json: bool) -> None:
     if as_json:
         from longshore.server.models.schedules import schedule_view
 
-        say_model(schedule_view(changed, now))
+        print_model(schedule_view(changed, now))
     else:
-        show_rows(rows.SCHEDULES, [rows.schedule_row(changed, now)])
+        print_rows(rows.SCHEDULES, [rows.schedule_row(changed, now)])
 
 
 @schedule.command()
-@on_store(repeat=a_repeat)
+@on_store(repeat=repeat_options)
 async def preview(
     found: Queue,
     schedule_id: SomeScheduleId = None,
     *,
     count: Count = 10,
     as_json: AsJson = False,
-    repeat: RepeatWhenAsked,
+    repeat: RepeatFactory,
 ) -> None:
-    """Tells its next planned times; or, with --cron or --every in place of an id, those of a schedule to be."""
+    """Show the next occurrences of a schedule, or of --cron or --every."""
     wanted = repeat() if schedule_id is None else schedule_id
     times = await found.preview_schedule(wanted, count)
     if as_json:
         from longshore.server.models.schedules import Times
 
-        say_model(Times(items=times))
+        print_model(Times(items=times))
         return
     now = await found.backend.now()
     zone = (wanted if not isinstance(wanted, str) else (await found.get_schedule(wanted)).repeat).zone
     for moment in times:
-        say(f"{rows.clock(moment)}  {moment.astimezone(zone):%a %d %b %Y %H:%M:%S %Z}  {rows.ago(moment, now)}")
+        print_line(f"{rows.clock(moment)}  {moment.astimezone(zone):%a %d %b %Y %H:%M:%S %Z}  {rows.ago(moment, now)}")
 
 
 @schedule.command()
 @on_store()
 async def remove(found: Queue, schedule_id: ScheduleId, *, as_json: AsJson = False) -> None:
-    """Removes a schedule; the jobs it made stay."""
+    """Remove a schedule. Its jobs stay."""
     if not await found.remove_schedule(schedule_id):
         raise ScheduleNotFound(schedule_id)
     if as_json:
         from longshore.cli.json_output import Removed
 
-        say_model(Removed(id=schedule_id, removed=True))
+        print_model(Removed(id=schedule_id, removed=True))
     else:
-        say(f"{schedule_id} is removed; the jobs it made stay")
+        print_line(f"{schedule_id} is removed; its jobs stay")

@@ -1,4 +1,4 @@
-"""`serve` and `up`: the HTTP API, with a scheduler and workers beside it."""
+"""`serve` and `up`: the HTTP API with a scheduler, and with workers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longshore.cli.open_store import HERE, Schema, Store, a_store, warn_of_password
-from longshore.cli.options import gathered
-from longshore.cli.output import LogForm, flush, say, say_json
+from longshore.cli.open_store import DEFAULT_URL, Schema, Store, store_options, warn_of_password
+from longshore.cli.options import option_groups
+from longshore.cli.output import LogForm, flush, print_json, print_line
 from longshore.cli.parsing import file_bytes
 from longshore.cli.workers import (
     Concurrency,
@@ -21,9 +21,9 @@ from longshore.cli.workers import (
     Processes,
     builtin_at,
     capacity,
+    displayed_store,
     harbor_named,
-    refuse_url_beside_harbor,
-    store_shown,
+    reject_url_with_harbor,
 )
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.validation import shown_address
@@ -40,12 +40,12 @@ Auth = Annotated[
         "--auth",
         envvar="LONGSHORE_AUTH",
         metavar="on|off",
-        help="Ask for tokens. Left out: not on a loopback address, always on any other.",
+        help="Require tokens. Default: off on a loopback address, on elsewhere.",
     ),
 ]
 AllowedHosts = Annotated[
     list[str] | None,
-    typer.Option("--allowed-host", help="A name this server is called by, like jobs.example.org; may be repeated."),
+    typer.Option("--allowed-host", help="A host name clients may use, such as jobs.example.org; repeatable."),
 ]
 
 TrustedProxies = Annotated[
@@ -54,8 +54,8 @@ TrustedProxies = Annotated[
         "--trusted-proxy",
         envvar="LONGSHORE_TRUSTED_PROXIES",
         metavar="ADDRESS",
-        help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted: an address, or a network like "
-        "10.0.0.0/24; may be repeated. In the variable, spaces separate several. None by default.",
+        help="Trust X-Forwarded-For and X-Forwarded-Proto from this address or network, such as 10.0.0.0/24; "
+        "repeatable. The environment variable takes several, separated by spaces. Default: none.",
     ),
 ]
 ConnectionsPerAddress = Annotated[
@@ -64,7 +64,7 @@ ConnectionsPerAddress = Annotated[
         "--connections-per-address",
         envvar="LONGSHORE_CONNECTIONS_PER_ADDRESS",
         min=1,
-        help="Maximum open connections per address; trusted proxies are not limited.",
+        help="The most open connections per client address; trusted proxies are exempt.",
     ),
 ]
 
@@ -73,42 +73,51 @@ SessionKey = Annotated[
     typer.Option(
         "--session-key-file",
         envvar="LONGSHORE_SESSION_KEY_FILE",
-        help="A file with 32 or more random bytes that several servers share, so that a browser signs in to all.",
+        help="A file with at least 32 random bytes. Servers that share it accept each other's browser sessions.",
     ),
 ]
 
-_SHORTEST_KEY = 32
-_WORDS = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
+_MIN_KEY_BYTES = 32
+_SWITCH_VALUES = {
+    "on": True,
+    "true": True,
+    "yes": True,
+    "1": True,
+    "off": False,
+    "false": False,
+    "no": False,
+    "0": False,
+}
 
 
-def switch(field: str, said: str) -> bool:
-    """On or off, in one of the usual words; anything else is refused rather than guessed."""
-    found = _WORDS.get(said.strip().lower())
+def parse_switch(field: str, value: str) -> bool:
+    """Parse a switch such as on, off, true or false; refuses any other value."""
+    found = _SWITCH_VALUES.get(value.strip().lower())
     if found is None:
-        raise InvalidArgument(field, f"must be one of {', '.join(_WORDS)}; got {said!r}")
+        raise InvalidArgument(field, f"must be one of {', '.join(_SWITCH_VALUES)}; got {value!r}")
     return found
 
 
-def asks_for_tokens(host: str, said: str | None, *, loopback: bool) -> bool:
-    """As it was said; and if nothing was, on wherever other machines reach. There it cannot be turned off."""
-    wanted = None if said is None else switch("auth", said)
+def auth_enabled(host: str, value: str | None, *, loopback: bool) -> bool:
+    """Whether to require tokens. The default is on except on loopback; elsewhere it cannot be turned off."""
+    wanted = None if value is None else parse_switch("auth", value)
     if wanted is False and not loopback:
         raise InvalidArgument(
             "host",
-            f"{host} is reached from other machines, and LONGSHORE_AUTH or --auth turns tokens off; "
+            f"{host} is reachable from other machines, and LONGSHORE_AUTH or --auth turns tokens off; "
             "serve on 127.0.0.1, or leave tokens on",
         )
     return not loopback if wanted is None else wanted
 
 
 def session_key(path: Path | None) -> bytes | None:
-    """The bytes in the file."""
+    """Read the key; refuses a file with too few bytes."""
     if path is None:
         return None
     key = file_bytes("session_key_file", str(path)).strip()
-    if len(key) < _SHORTEST_KEY:
+    if len(key) < _MIN_KEY_BYTES:
         raise InvalidArgument(
-            "session_key_file", f"{path} has {len(key)} bytes; write {_SHORTEST_KEY} or more that are random into it"
+            "session_key_file", f"{path} has {len(key)} bytes; write at least {_MIN_KEY_BYTES} random bytes into it"
         )
     return key
 
@@ -116,21 +125,22 @@ def session_key(path: Path | None) -> bytes | None:
 PORT = 8470
 
 Host = Annotated[
-    str, typer.Option(envvar="LONGSHORE_HOST", help="The address to serve on; any but a loopback one asks for tokens.")
+    str,
+    typer.Option(envvar="LONGSHORE_HOST", help="The address to listen on; all but loopback addresses require tokens."),
 ]
-Port = Annotated[int, typer.Option(envvar="LONGSHORE_PORT", min=0, max=65535, help="0 is any free port.")]
+Port = Annotated[
+    int, typer.Option(envvar="LONGSHORE_PORT", min=0, max=65535, help="The port to listen on; 0 for any free port.")
+]
 AccessLog = Annotated[bool, typer.Option("--access-log", help="Log every request.")]
-Tracing = Annotated[
-    bool, typer.Option("--tracing", help="Have jobs carry OpenTelemetry traces; needs the extra `otel`.")
-]
-Certificate = Annotated[str | None, typer.Option("--tls-certificate", help="A file with the certificate chain.")]
-PrivateKey = Annotated[str | None, typer.Option("--tls-key", help="A file with its private key.")]
+Tracing = Annotated[bool, typer.Option("--tracing", help="Add OpenTelemetry traces to jobs; needs the extra `otel`.")]
+Certificate = Annotated[str | None, typer.Option("--tls-certificate", help="The file with the certificate chain.")]
+PrivateKey = Annotated[str | None, typer.Option("--tls-key", help="The file with the private key.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the address as JSON.")]
 
-ON_ASKED = "asked to stop: requests under way may end; ask again to drop them"
+ON_STOP = "stopping: open requests may finish; press Ctrl-C again to drop them"
 
 Announce = Callable[[str, bool], None]
-"""Called when requests are taken, with the address and with whether tokens are asked for."""
+"""Called when the server accepts requests, with its address and whether it requires tokens."""
 
 
 @dataclass(frozen=True)
@@ -150,22 +160,24 @@ class Serving:
     tls_key: PrivateKey = None
 
     def __post_init__(self) -> None:
-        session_key(self.session_key_file)  # refuses a file that cannot be used, before anything is started
+        session_key(self.session_key_file)  # refuse an unusable file before anything starts
 
-    def together(self, backend: Backend, *others: Stoppable, store_address: str, announce: Announce) -> ProcessGroup:
-        """The API on this backend, together with others; `store_address` is its own, if it can be shown."""
+    def process_group(
+        self, backend: Backend, *others: Stoppable, store_address: str, announce: Announce
+    ) -> ProcessGroup:
+        """The API server and other components as one group; `store_address` appears in a hint about tokens."""
         import asyncio
 
         from longshore.cli.process_group import ProcessGroup
         from longshore.runtime.signals import settle_in
-        from longshore.server.app import create_app  # an extra, that other commands do without
+        from longshore.server.app import create_app  # an extra that other commands do not need
         from longshore.server.auth import TokenGate
         from longshore.server.options import ServerOptions
         from longshore.server.uvicorn_server import OBJECTS_A_ROUND, ApiServer, is_loopback, return_large_blocks
 
         if self.tracing:
-            import longshore.app.tracing  # noqa: F401 - to tell now, and not to the first client, that it is missing
-        asks = asks_for_tokens(self.host, self.auth, loopback=is_loopback(self.host))
+            import longshore.app.tracing  # noqa: F401 - fails at start, not at the first request, if the extra is missing
+        auth = auth_enabled(self.host, self.auth, loopback=is_loopback(self.host))
         options = ServerOptions(
             access_log=self.access_log,
             tracing=self.tracing,
@@ -173,18 +185,16 @@ class Serving:
             trusted_proxies=tuple(self.trusted_proxy or ()),
             max_connections_per_address=self.connections_per_address,
         )
-        gate = TokenGate(backend, session_key=session_key(self.session_key_file)) if asks else None
+        gate = TokenGate(backend, session_key=session_key(self.session_key_file)) if auth else None
         app = create_app(backend, options=options, gate=gate)
-        telling: list[asyncio.Task[None]] = []
+        warnings: list[asyncio.Task[None]] = []
 
         def ready(address: str) -> None:
             settle_in(OBJECTS_A_ROUND)
             return_large_blocks(app)
-            announce(from_here(address), asks)
-            if asks:
-                telling.append(
-                    asyncio.get_running_loop().create_task(_tell_if_nobody_has_a_token(backend, store_address))
-                )
+            announce(local_address(address), auth)
+            if auth:
+                warnings.append(asyncio.get_running_loop().create_task(_warn_without_tokens(backend, store_address)))
 
         server = ApiServer(
             app,
@@ -197,17 +207,17 @@ class Serving:
         return ProcessGroup(server, *others, after=backend.close)
 
 
-def from_here(address: str) -> str:
-    """The address as a client on this machine uses it; a wildcard address becomes the loopback one."""
+def local_address(address: str) -> str:
+    """The address for a client on this machine; a wildcard becomes loopback."""
     return address.replace("://0.0.0.0:", "://127.0.0.1:", 1).replace("://[::]:", "://[::1]:", 1)
 
 
-def everywhere(host: str) -> str:
-    """What is said beside the address of a server that all of the machine's addresses lead to."""
+def wildcard_note(host: str) -> str:
+    """The note after the address of a server that listens on all addresses."""
     return " (and every address of this machine)" if host in ("0.0.0.0", "::") else ""
 
 
-async def _tell_if_nobody_has_a_token(backend: Backend, address: str) -> None:
+async def _warn_without_tokens(backend: Backend, address: str) -> None:
     import logging
 
     from longshore.backends.token_store import SupportsTokens
@@ -216,20 +226,18 @@ async def _tell_if_nobody_has_a_token(backend: Backend, address: str) -> None:
     try:
         if isinstance(backend, SupportsTokens) and not await backend.list_tokens():
             log.warning(
-                "this store has no token yet, so the API refuses every request; create one with: "
+                "this store has no tokens, so the API rejects every request; create one with: "
                 "longshore token create --url %s --scope admin you",
                 address or "<the address of your harbor's store>",
             )
     except LongshoreError as error:
-        log.debug("whether anybody has a token could not be found out: %s", error)
+        log.debug("cannot list tokens: %s", error)
 
 
-WithScheduler = Annotated[
-    bool, typer.Option("--scheduler/--no-scheduler", help="Fire schedules, sweep and clean up here.")
-]
+WithScheduler = Annotated[bool, typer.Option("--scheduler/--no-scheduler", help="Run a scheduler in this process.")]
 
 
-@gathered(api=Serving, store=a_store)
+@option_groups(api=Serving, store=store_options)
 def serve_api(
     ctx: typer.Context,
     *,
@@ -239,7 +247,7 @@ def serve_api(
     api: Serving,
     store: Store,
 ) -> None:
-    """Serves the HTTP API, the status page and the figures of a store."""
+    """Serve the HTTP API, the status page and the metrics of a store."""
     from longshore.runtime import logs
     from longshore.runtime.scheduler import Scheduler
     from longshore.runtime.signals import serve
@@ -251,26 +259,26 @@ def serve_api(
 
     def announce(address: str, _: bool) -> None:
         if as_json:
-            say_json({"address": address, "url": shown})
+            print_json({"address": address, "url": shown})
         else:
-            say(f"Longshore serves {shown} at {address}{everywhere(api.host)} (status page: {address}/)")
+            print_line(f"Longshore serves {shown} at {address}{wildcard_note(api.host)} (status page: {address}/)")
         flush()
 
     def make() -> Stoppable:
         backend = store.backend(create=True)
         parts = [Scheduler(backend)] if scheduler else []
-        return api.together(backend, *parts, store_address=shown, announce=announce)
+        return api.process_group(backend, *parts, store_address=shown, announce=announce)
 
-    raise typer.Exit(serve(make, on_asked=ON_ASKED))
+    raise typer.Exit(serve(make, on_asked=ON_STOP))
 
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="LONGSHORE_URL", help=f"Where the jobs are; {HERE} if nothing is said."),
+    typer.Option("--url", envvar="LONGSHORE_URL", help=f"The store. Default: {DEFAULT_URL}."),
 ]
 
 
-@gathered(api=Serving)
+@option_groups(api=Serving)
 def up(
     ctx: typer.Context,
     *,
@@ -283,16 +291,18 @@ def up(
     as_json: AsJson = False,
     api: Serving,
 ) -> None:
-    """Starts all of Longshore on this machine, and stops it in order with Ctrl-C."""
-    refuse_url_beside_harbor(ctx, harbor)
+    """Start the API, the scheduler and workers on this machine, until Ctrl-C."""
+    reject_url_with_harbor(ctx, harbor)
     warn_of_password(ctx, url)
-    store = Store(HERE if url is None else url, schema)
+    store = Store(DEFAULT_URL if url is None else url, schema)
     if harbor is None and store.url.startswith("memory:"):
-        raise InvalidArgument("url", f"memory:// is seen by one process only, and this starts several; use {HERE}")
+        raise InvalidArgument(
+            "url", f"memory:// is visible to one process only, and `up` starts several; use {DEFAULT_URL}"
+        )
     found = None if harbor is None else harbor_named(harbor)
     if found is not None and not found.backend.capabilities.shared:
         raise InvalidArgument(
-            "harbor", f"keeps its jobs where one process sees them, and this starts several; use {HERE}"
+            "harbor", f"has a store that one process only can use, and `up` starts several; use {DEFAULT_URL}"
         )
     if found is None:
         store.refuse_unusable_file()
@@ -312,60 +322,58 @@ def up(
 
     logs.set_up_logging(log_format)
     own = store.url if found is None else found.url
-    shown = store_shown(ctx, harbor, own, store.url)
-    first = _FIRST_JOB if found is None else _first_job_for(found)
+    shown = displayed_store(ctx, harbor, own, store.url)
+    first = _ECHO_JOB if found is None else _example_job(found)
 
     def make() -> Stoppable:
         backend = (builtin_at(store) if found is None else found).backend
         workers = Supervisor(
             "longshore.cli.workers:make_worker", processes=processes, arguments=arguments, store=backend
         )
-        return api.together(
+        return api.process_group(
             backend,
             Scheduler(backend),
             Workers(workers),
             store_address="" if own is None else shown,
-            announce=lambda address, asks: _announce_platform(
-                address, everywhere(api.host), shown, processes, concurrency, first=first, asks=asks, as_json=as_json
+            announce=lambda address, auth: _announce_up(
+                address, wildcard_note(api.host), shown, processes, concurrency, first=first, auth=auth, as_json=as_json
             ),
         )
 
-    raise typer.Exit(serve(make, on_asked=ON_ASKED))
+    raise typer.Exit(serve(make, on_asked=ON_STOP))
 
 
-def _announce_platform(
-    address: str, also: str, store: str, processes: int, concurrency: int, *, first: str, asks: bool, as_json: bool
+def _announce_up(
+    address: str, also: str, store: str, processes: int, concurrency: int, *, first: str, auth: bool, as_json: bool
 ) -> None:
-    token = ' -H "authorization: Bearer $LONGSHORE_TOKEN"' if asks else ""
+    token = ' -H "authorization: Bearer $LONGSHORE_TOKEN"' if auth else ""
     curl = f"curl -s {address}/v1/jobs{token} -H 'content-type: application/json' -d {shlex.quote(first)}"
     if as_json:
-        told: dict[str, Any] = {"address": address, "url": store, "processes": processes, "concurrency": concurrency}
-        say_json(told)
+        print_json({"address": address, "url": store, "processes": processes, "concurrency": concurrency})
     else:
-        say(f"Longshore is up at {address}/{also} on {store}, with {capacity(processes, concurrency)}.")
+        print_line(f"Longshore is up at {address}/{also} on {store}, with {capacity(processes, concurrency)}.")
         if first:
-            builtin = " (the types echo, sleep and fail are there)" if first == _FIRST_JOB else ""
-            say(f"Send it a first job{builtin}:")
-            say()
-            say(f"  {curl}")
-            say()
-        say("Ctrl-C stops it in order.")
+            builtin = " (the built-in types are echo, sleep and fail)" if first == _ECHO_JOB else ""
+            print_line(f"Enqueue a first job{builtin}:")
+            print_line()
+            print_line(f"  {curl}")
+            print_line()
+        print_line("Press Ctrl-C to stop.")
     flush()
 
 
-def _first_job_for(harbor: Harbor) -> str:
-    """A job for the first of its tasks, with something to fill in for whatever it cannot do without."""
+def _example_job(harbor: Harbor) -> str:
+    """A request body for the harbor's first task, with placeholders for required arguments."""
     import inspect
 
     for name, task in harbor.tasks.items():
-        asked = inspect.signature(task.function).parameters.values()
-        must = [
+        required = [
             one.name
-            for one in asked
+            for one in inspect.signature(task.function).parameters.values()
             if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         ]
-        return json.dumps({"type": name, "data": dict.fromkeys(must, "...")})
+        return json.dumps({"type": name, "data": dict.fromkeys(required, "...")})
     return ""
 
 
-_FIRST_JOB = '{"type": "echo", "data": {"say": "hello"}}'
+_ECHO_JOB = '{"type": "echo", "data": {"say": "hello"}}'

@@ -10,7 +10,7 @@ from longshore.backends.data_migration import Begun, MoveReport, SupportsCopyIn,
 from longshore.cli.exit_codes import Exit
 from longshore.cli.open_store import AsJson, Store
 from longshore.cli.options import on_store
-from longshore.cli.output import complain, progress, say, say_json, say_model, show_table
+from longshore.cli.output import counted, print_json, print_line, print_model, print_stderr, print_table, progress
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import shown_address
 
@@ -23,39 +23,39 @@ BackupFile = Annotated[str, typer.Argument(help="The file to write; it must not 
 
 @on_store()
 async def backup(queue: Queue, target: BackupFile) -> None:
-    """Copies a SQLite store to a file while it is in use."""
+    """Copy a SQLite store to a file while processes use it."""
     from longshore.backends.base import SupportsBackup
 
     if not isinstance(queue.backend, SupportsBackup):
-        raise InvalidArgument("url", "this store cannot copy itself; use your database's own tools for backups")
+        raise InvalidArgument("url", "must be a SQLite store; back up other databases with their own tools")
     await queue.backend.backup(target)
-    say(f"copied to {target}")
+    print_line(f"backup written to {target}")
 
 
 @on_store(create=True)
 async def migrate(queue: Queue, *, as_json: AsJson = False, store: Store) -> None:
-    """Makes a store if there is none, brings its schema up to date, and tells its version."""
+    """Create the store if it does not exist, update its schema, and print the schema version."""
     from longshore.backends.base import HasSchema
     from longshore.cli.json_output import MigrationView
 
     if not isinstance(queue.backend, HasSchema):
-        raise InvalidArgument("url", "this store has no schema of its own to bring up to date")
+        raise InvalidArgument("url", "must be a SQLite or PostgreSQL store; others have no schema to update")
     version = await queue.backend.schema_version()
     if as_json:
-        say_model(MigrationView(store=shown_address(store.url), schema_version=version))
+        print_model(MigrationView(store=shown_address(store.url), schema_version=version))
     else:
-        say(f"{shown_address(store.url)} is up to date: its schema has version {version}")
+        print_line(f"{shown_address(store.url)} is up to date: schema version {version}")
 
 
-Source = Annotated[str, typer.Argument(help="Where the jobs are, like sqlite:///jobs.db. They stay there, too.")]
-Target = Annotated[str, typer.Argument(help="Where they go, like postgresql://user@host/database or sqlite:///new.db.")]
+Source = Annotated[str, typer.Argument(help="The store to copy from, such as sqlite:///jobs.db. Its jobs stay.")]
+Target = Annotated[str, typer.Argument(help="The new store: postgresql://user@host/database or sqlite:///new.db.")]
 Schema = Annotated[
     str,
-    typer.Option(help="The PostgreSQL schema; as a target it is created if it does not exist."),
+    typer.Option(help="The PostgreSQL schema; in the target it is created if it does not exist."),
 ]
 WhileLive = Annotated[
     bool,
-    typer.Option("--while-live", help="Move although workers are alive; jobs that run now will run in both places."),
+    typer.Option("--while-live", help="Move even if workers are active; jobs running now will run in both stores."),
 ]
 CopyAsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -67,10 +67,10 @@ def migrate_data(
     while_live: WhileLive = False,
     as_json: CopyAsJson = False,
 ) -> None:
-    """Moves a SQLite store to PostgreSQL, or back: jobs, logs, schedules, events, settings.
+    """Move a SQLite store to PostgreSQL, or back: jobs, logs, schedules, events, settings.
 
-    Stopped or killed, it goes on when it is run again. Nobody can use the target before it is finished, and it is
-    finished only when both stores agree.
+    If it is stopped or killed, run it again to resume. No process can use the target until the move is complete and
+    both stores agree.
     """
     import asyncio
 
@@ -78,18 +78,18 @@ def migrate_data(
 
     options = {} if target.startswith("postgres") else _in_schema(source, schema)
     if source.startswith("sqlite:"):
-        options["create"] = False  # a mistyped address must not make an empty file and then move that
+        options["create"] = False  # a mistyped address must not create and move an empty file
     old = connect(source, **options)
     new = connect(target, **_in_schema(target, schema))
     try:
-        report = _moved(old, new, while_live)
+        report = _move(old, new, while_live)
     except KeyboardInterrupt:
-        complain("longshore: stopped; run the same command again, and it goes on")
+        print_stderr("longshore: stopped; run the same command again to resume")
         raise typer.Exit(Exit.INTERRUPTED) from None
     finally:
         asyncio.run(_close(old, new))
     if as_json:
-        say_json(_as_json(report))
+        print_json(_as_json(report))
     else:
         _show(report)
 
@@ -98,18 +98,17 @@ def _in_schema(url: str, schema: str) -> dict[str, Any]:
     return {"schema": schema} if url.startswith("postgres") else {}
 
 
-def _moved(old: Backend, new: Backend, while_live: bool) -> MoveReport:
+def _move(old: Backend, new: Backend, while_live: bool) -> MoveReport:
     if not isinstance(old, SupportsCopyOut):
         raise InvalidArgument(
-            "source", "must be like sqlite:///jobs.db or postgresql://user@host/database; nothing else can be moved"
+            "source", "must be a SQLite or PostgreSQL store: sqlite:///jobs.db or postgresql://user@host/database"
         )
     if not isinstance(new, SupportsCopyIn):
         raise InvalidArgument(
-            "target",
-            "must be like postgresql://user@host/database or sqlite:///jobs.db; nothing else can be moved into",
+            "target", "must be a SQLite or PostgreSQL store: postgresql://user@host/database or sqlite:///jobs.db"
         )
-    with progress() as tell:
-        return move(old, new, while_live=while_live, on_step=lambda step: tell(*step))
+    with progress() as report:
+        return move(old, new, while_live=while_live, on_step=lambda step: report(*step))
 
 
 async def _close(*backends: Backend) -> None:
@@ -133,28 +132,29 @@ def _as_json(report: MoveReport) -> dict[str, Any]:
     }
 
 
-_BEGUN = {
+_OUTCOMES = {
     Begun.FRESH: "moved",
-    Begun.RESUMED: "went on with the move and finished it",
-    Begun.FINISHED: "had been moved before, nothing to do",
+    Begun.RESUMED: "resumed and finished the move",
+    Begun.FINISHED: "moved before, nothing to do",
 }
 
 
 def _show(report: MoveReport) -> None:
-    say(f"{report.source} to {report.target}: {_BEGUN[report.begun]} ({report.seconds:.1f} s)")
+    print_line(f"{report.source} to {report.target}: {_OUTCOMES[report.begun]} ({report.seconds:.1f} s)")
     if report.begun is Begun.FINISHED:
-        return  # what the target has by now is its own affair, and was not looked at
-    say()
-    say("Rows, the same on both sides:")
-    show_table([(table, rows) for table, rows in report.inventory.tables.items()])
+        return  # the target was not read, so there are no counts
+    print_line()
+    print_line("Rows, equal in both stores:")
+    print_table([(table, rows) for table, rows in report.inventory.tables.items()])
     jobs = [
         (queue, status, number)
         for queue, statuses in sorted(report.inventory.jobs.items())
         for status, (number, _) in sorted(statuses.items())
     ]
     if jobs:
-        say()
-        say("Jobs, the same on both sides; checksums over their status, retry count and version agree:")
-        show_table(jobs)
+        print_line()
+        print_line("Jobs, equal in both stores, with equal checksums of status, retry count and version:")
+        print_table(jobs)
     if report.left_behind:
-        complain(f"{report.left_behind:,} events were written to the source in the last moment, and stay behind")
+        late = counted(report.left_behind, "event")
+        print_stderr(f"longshore: {late} reached the source after the final copy and did not move")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli.open_store import Store, a_store, complete_queue, warn_of_password
-from longshore.cli.options import gathered
-from longshore.cli.output import LogForm, complain
+from longshore.cli.open_store import Store, complete_queue, store_options, warn_of_password
+from longshore.cli.options import option_groups
+from longshore.cli.output import LogForm, counted, print_stderr
 from longshore.cli.parsing import duration
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.validation import shown_address
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 HarborName = Annotated[
-    str | None, typer.Option("--harbor", help="Your tasks, like shop.jobs:harbor; else echo, sleep and fail are there.")
+    str | None, typer.Option("--harbor", help="Your tasks, such as shop.jobs:harbor. Default: echo, sleep and fail.")
 ]
-Processes = Annotated[int, typer.Option(min=1, max=64, help="Worker processes.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=10_000, help="Jobs each of them runs at a time.")]
+Processes = Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")]
+Concurrency = Annotated[int, typer.Option(min=1, max=10_000, help="Concurrent jobs per process.")]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", autocompletion=complete_queue, help="Take jobs of this queue; else of all."),
+    typer.Option("--queue", autocompletion=complete_queue, help="Claim from this queue; repeatable. Default: all."),
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Take only jobs with all of these tags.")]
-UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="End when nothing is left that could be run now.")]
-Grace = Annotated[str, typer.Option(help="How long running jobs may go on after the first Ctrl-C or SIGTERM.")]
-Interval = Annotated[float, typer.Option(min=0.01, help="Seconds between two passes.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Claim only jobs with all of these tags.")]
+UntilEmpty = Annotated[bool, typer.Option("--until-empty", help="Exit when no job can run now.")]
+Grace = Annotated[str, typer.Option(help="Time for running jobs to finish after the first Ctrl-C or SIGTERM.")]
+Interval = Annotated[float, typer.Option(min=0.01, help="Seconds between scheduler passes.")]
 CancelTimeout = Annotated[
     float | None,
-    typer.Option(min=0.01, help="End jobs that do not answer a cancellation within this many seconds; off by default."),
+    typer.Option(min=0.01, help="Stop jobs that ignore a cancellation for this many seconds. Default: off."),
 ]
 
 
-@gathered(store=a_store)
+@option_groups(store=store_options)
 def worker(
     ctx: typer.Context,
     *,
@@ -53,16 +53,16 @@ def worker(
     log_format: LogForm = "text",
     store: Store,
 ) -> None:
-    """Runs jobs until Ctrl-C: those of your harbor's tasks, or the types echo, sleep and fail."""
-    refuse_url_beside_harbor(ctx, harbor)
+    """Run jobs until Ctrl-C: those of your harbor's tasks, or the built-in types echo, sleep and fail."""
+    reject_url_with_harbor(ctx, harbor)
     warn_of_password(ctx, store.url)
     if harbor is None and store.url.startswith("memory:"):
-        raise InvalidArgument("url", "memory:// is seen by one process only, and nobody else could add jobs to it")
+        raise InvalidArgument("url", "memory:// is visible to one process only, so no other process could enqueue jobs")
     from longshore.runtime.signals import serve
 
     if harbor is None:
         store.refuse_unusable_file()
-    patience = duration("grace", grace)
+    grace_seconds = duration("grace", grace)
     arguments: dict[str, Any] = {
         "url": store.url,
         "schema": store.schema,
@@ -74,10 +74,10 @@ def worker(
         "log_format": log_format,
     }
     own = None if harbor is None else harbor_named(harbor).url
-    shown = store_shown(ctx, harbor, own, store.url)
-    complain(f"longshore: {capacity(processes, concurrency)} on {shown}; Ctrl-C stops it in order")
+    shown = displayed_store(ctx, harbor, own, store.url)
+    print_stderr(f"longshore: {capacity(processes, concurrency)} on {shown}; press Ctrl-C to stop")
     if processes == 1:
-        raise typer.Exit(serve(lambda: make_worker(**arguments), grace=patience))
+        raise typer.Exit(serve(lambda: make_worker(**arguments), grace=grace_seconds))
 
     import asyncio
 
@@ -88,7 +88,7 @@ def worker(
         "longshore.cli.workers:make_worker",
         processes=processes,
         arguments=arguments,
-        grace=patience,
+        grace=grace_seconds,
         store=backend,
     )
     code = made.run()
@@ -96,34 +96,33 @@ def worker(
     raise typer.Exit(code)
 
 
-def refuse_url_beside_harbor(ctx: typer.Context, harbor: str | None) -> None:
-    """A harbor has its own store. What LONGSHORE_URL says is for other commands, and is let stand."""
-    if harbor is not None and _came_from(ctx) == "COMMANDLINE":
-        raise InvalidArgument("url", "is the harbor's own affair; leave out --url, or --harbor")
+def reject_url_with_harbor(ctx: typer.Context, harbor: str | None) -> None:
+    """Reject --url together with --harbor, which has a store already. LONGSHORE_URL is ignored instead."""
+    if harbor is not None and _url_source(ctx) == "COMMANDLINE":
+        raise InvalidArgument("url", "cannot be combined with --harbor, which sets the store; leave out one of them")
 
 
-def store_shown(ctx: typer.Context, harbor: str | None, own: str | None, url: str) -> str:
-    """The store's address for people; warns if LONGSHORE_URL names another store than the harbor's."""
+def displayed_store(ctx: typer.Context, harbor: str | None, own: str | None, url: str) -> str:
+    """Return the store's address without secrets. Warn if LONGSHORE_URL names a different store than the harbor."""
     if harbor is None:
         return shown_address(url)
     if own is None:
         return f"the store of {harbor}"
-    if own != url and _came_from(ctx) == "ENVIRONMENT":
-        complain(
-            f"longshore: the jobs are where {harbor} keeps them, {shown_address(own)}; what LONGSHORE_URL names, "
-            f"{shown_address(url)}, is left alone, and is where other commands look"
+    if own != url and _url_source(ctx) == "ENVIRONMENT":
+        print_stderr(
+            f"longshore: using the store of {harbor}, {shown_address(own)}; ignoring LONGSHORE_URL "
+            f"({shown_address(url)}), which other commands use"
         )
     return shown_address(own)
 
 
 def capacity(processes: int, concurrency: int) -> str:
-    """How many jobs run at once, in words."""
-    if processes == 1:
-        return f"1 worker process, {concurrency} concurrent jobs"
-    return f"{processes} worker processes, {concurrency} concurrent jobs each"
+    """Describe the workers: `1 worker process, 10 concurrent jobs`."""
+    each = "" if processes == 1 else " each"
+    return f"{counted(processes, 'worker process', 'es')}, {counted(concurrency, 'concurrent job')}{each}"
 
 
-def _came_from(ctx: typer.Context) -> str:
+def _url_source(ctx: typer.Context) -> str:
     return str(getattr(ctx.get_parameter_source("url"), "name", ""))
 
 
@@ -139,7 +138,7 @@ def make_worker(
     until_empty: bool = False,
     tracing: bool = False,
 ) -> Stoppable:
-    """In a worker's process."""
+    """Build the worker; called in the worker's process."""
     from longshore.cli.process_group import ProcessGroup
     from longshore.runtime import logs
 
@@ -154,37 +153,37 @@ def make_worker(
 
 
 def builtin_at(store: Store) -> Harbor:
-    """The harbor with echo, sleep and fail, on a store that is made if there is none."""
+    """Return the built-in harbor with echo, sleep and fail; creates the store if it does not exist."""
     from longshore.app.harbor import builtin_harbor
 
     return builtin_harbor(store.backend(create=True))
 
 
 def harbor_named(name: str) -> Harbor:
-    """The harbor written `module:name`, looked for from the working directory on."""
+    """Import the harbor written `module:name`, with the working directory on the path."""
     from longshore.app.harbor import Harbor
     from longshore.runtime.executors.base import Target
 
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise InvalidArgument("harbor", f"must be written module:name, as in shop.jobs:harbor; got {name!r}")
+        raise InvalidArgument("harbor", f"must have the form module:name, such as shop.jobs:harbor; got {name!r}")
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
     try:
         found = Target.named(module, attribute, "harbor").find()
     except LongshoreError:
         raise
-    except Exception as error:  # whatever goes wrong in a file of the user's own
+    except Exception as error:  # the user's module may raise anything
         if isinstance(error, AttributeError) and module in sys.modules:
-            raise InvalidArgument("harbor", f"{module} has no {attribute}; name the Harbor that is in it") from None
+            raise InvalidArgument("harbor", f"{module} has no {attribute}; name the variable with the Harbor") from None
         why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        raise InvalidArgument("harbor", f"{module} cannot be imported from here: {why}") from error
+        raise InvalidArgument("harbor", f"cannot import {module} from the working directory: {why}") from error
     if not isinstance(found, Harbor):
         raise InvalidArgument("harbor", f"{name} is a {type(found).__name__}, not a Harbor")
     return found
 
 
-@gathered(store=a_store)
+@option_groups(store=store_options)
 def scheduler(
     ctx: typer.Context,
     *,
@@ -193,7 +192,7 @@ def scheduler(
     log_format: LogForm = "text",
     store: Store,
 ) -> None:
-    """Fires schedules, sweeps expired leases and cleans up, until Ctrl-C. Several at once do no harm."""
+    """Fire schedules, sweep expired leases and clean up, until Ctrl-C. You can run several schedulers."""
     warn_of_password(ctx, store.url)
     from longshore.cli.process_group import ProcessGroup
     from longshore.runtime import logs
@@ -206,5 +205,5 @@ def scheduler(
         backend = store.backend(create=True)
         return ProcessGroup(Scheduler(backend, interval=interval, cancel_timeout=cancel_timeout), after=backend.close)
 
-    complain(f"longshore: the scheduler of {shown_address(store.url)} runs; Ctrl-C stops it in order")
-    raise typer.Exit(serve(make, on_asked="asked to stop: the scheduler ends what it has begun"))
+    print_stderr(f"longshore: scheduler running on {shown_address(store.url)}; press Ctrl-C to stop")
+    raise typer.Exit(serve(make, on_asked="stopping: the scheduler finishes its current pass"))

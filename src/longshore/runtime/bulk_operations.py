@@ -1,4 +1,4 @@
-"""Operations on many jobs: on those named, or on all that match a filter, page by page."""
+"""Operations on one job by id, or on all jobs that match a filter, page by page."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ APPLIES_TO: dict[Act, frozenset[JobStatus]] = {
     "promote": ELIGIBLE,
     "delete": FINAL,
 }
-"""The statuses in which a job can be acted upon so; others that match are left alone."""
+"""The statuses to which each action applies; other jobs that match are skipped."""
 
 
 async def cancel_one(queue: Queue, job_id: str) -> Job:
-    """Cancels one job, and returns it. Raises InvalidTransition for a final job, JobNotFound for none.
+    """Cancel one job and return it. Raise InvalidTransition for a final job, JobNotFound for an unknown id.
 
-    One that is being cancelled already stays what it is: asking again is no mistake.
+    A job that is already being cancelled is returned unchanged.
     """
     cancelled, _ = await queue.cancel_jobs(job_ids=[job_id])
     job = await queue.get_job(job_id)
     if not cancelled and job.status.final:
-        raise InvalidTransition(job_id, job.status, "cancelled", "it is over already")
+        raise InvalidTransition(job_id, job.status, "cancelled", "it has already ended")
     return job
 
 
 async def delete_one(queue: Queue, job_id: str) -> None:
-    """Removes one final job. Raises InvalidTransition for any other, JobNotFound for none."""
+    """Remove one final job. Raise InvalidTransition for a job that is not final, JobNotFound for an unknown id."""
     await queue.get_job(job_id)
     await queue.delete_jobs(job_ids=[job_id])
 
 
 @dataclass(slots=True)
 class BulkReport:
-    """What became of it."""
+    """The counts of a bulk operation."""
 
     matched: int = 0
     changed: int = 0
     more: bool = False
-    """Whether others match that were not looked at, because the bound was reached."""
+    """Whether more jobs match than the limit allowed."""
 
 
 async def act_on_all(
@@ -62,9 +62,9 @@ async def act_on_all(
     dry_run: bool,
     actor: str,
     reset: bool = True,
-    told: Callable[[BulkReport], None] = lambda _: None,
+    on_progress: Callable[[BulkReport], None] = lambda _: None,
 ) -> BulkReport:
-    """Acts on up to `most` jobs that match; `dry_run` only counts them. Calls `told` after each page."""
+    """Apply the action to up to `most` matching jobs; `dry_run` only counts. Call `on_progress` after each page."""
     report = BulkReport()
     meant = within(wanted, APPLIES_TO[act])
     if meant is None:
@@ -75,7 +75,7 @@ async def act_on_all(
         report.more = page.next_cursor is not None
         if not dry_run and page.items:
             report.changed += await _act(queue, act, [job.id for job in page.items], actor, reset)
-        told(report)
+        on_progress(report)
     return report
 
 
