@@ -172,7 +172,7 @@ async def test_how_far_a_store_reaches_is_what_its_page_says(backend: Backend, s
     durable, shared = backend.capabilities.durable, backend.capabilities.shared
     page: dict[str, tuple[bool, bool, str, str]] = {
         "memory": (False, False, "backend.md", "lives as long as its object"),
-        "sqlite": (True, True, "sqlite.md", "What it does not do is spread over machines"),
+        "sqlite": (True, True, "sqlite.md", "Two machines must not share a file"),
         "postgresql": (True, True, "postgres.md", "When one machine is no longer enough"),
     }
     is_durable, is_shared, name, sentence = page[kind]

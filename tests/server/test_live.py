@@ -410,7 +410,7 @@ async def test_whoever_follows_a_job_as_the_page_shows_sees_its_end_however_it_e
     quick: httpx.AsyncClient, memory: Backend
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
-    over = set(re.findall(r"\w+", re.findall(r"OVER = {(.+)}", page)[0]))
+    over = set(re.findall(r"\w+", re.findall(r"FINAL = {(.+)}", page)[0]))
     assert over == {status.value for status in JobStatus if status.final}
     await memory.enqueue_job(Job(id="j", type="t"))
     (job,) = await memory.dequeue_jobs("w")
