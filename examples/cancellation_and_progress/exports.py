@@ -1,4 +1,4 @@
-"""Long jobs: how far they are, how they are called off, and how they go on where they were."""
+"""Long jobs: progress, cancellation, and checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ harbor = Harbor("memory://")
 
 @harbor.task
 async def export(pages: int) -> str:
-    """Tells its progress; a cancellation reaches an `async def` as CancelledError at its next await."""
+    """Report progress; a cancellation raises CancelledError at the next await of an `async def`."""
     job = current_job()
     for page in range(1, pages + 1):
         await asyncio.sleep(0.01)
@@ -23,7 +23,7 @@ async def export(pages: int) -> str:
 
 @harbor.task
 def crunch() -> str:
-    """A `def` runs in a thread and checks for cancellation itself."""
+    """Run in a thread, as a `def` does, and check for cancellation."""
     job = current_job()
     job.log("crunching")
     deadline = time.monotonic() + 30
@@ -35,18 +35,18 @@ def crunch() -> str:
 
 @harbor.task(attempts=2)
 async def copy(pages: int) -> str:
-    """Begins again where its last execution was."""
+    """Resume from the checkpoint of the last execution."""
     job = current_job()
     begin = (job.checkpoint or 0) + 1
     for page in range(begin, pages + 1):
         if page == 3 and job.executions == 1:
-            raise ConnectionError("lost the line at page 3")
+            raise ConnectionError("lost the connection at page 3")
         await job.save_checkpoint(page)
-    return f"copied from page {begin} on"
+    return f"copied from page {begin}"
 
 
 async def main() -> None:
-    """Watches one job, calls off two, and lets one go on."""
+    """Watch one job, cancel two, and let one resume."""
     async with harbor:
         queue = harbor.queue()
         half_way, crunching = asyncio.Event(), asyncio.Event()

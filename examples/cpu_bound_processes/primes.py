@@ -1,4 +1,4 @@
-"""Work that keeps a processor busy, or may take its process down, in processes of its own."""
+"""CPU-bound work, and work that may crash, in separate processes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ harbor = Harbor("memory://")
 
 @harbor.task(executor="process")
 def count_primes(first: int, last: int) -> tuple[int, int]:
-    """Pure Python, no await: on the event loop it would hold up everything else."""
+    """Pure Python without an await: on the event loop it would block everything else."""
     found = sum(all(number % divisor for divisor in range(2, int(number**0.5) + 1)) for number in range(first, last))
     return found, os.getpid()
 
 
 @harbor.task(executor="process", max_crashes=1)
 def decode(name: str) -> None:
-    """A library that crashes takes its own process with it, and nothing else."""
+    """A library that crashes ends only its own process."""
     if name == "broken.jpg":
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
 @harbor.task(executor="process", memory_limit=256 * 1024 * 1024)
 def unpack(size: int) -> int:
-    """More than the limit is a MemoryError of this job, not the end of the machine."""
+    """An allocation above the limit fails this job with a MemoryError."""
     return len(bytearray(size))
 
 
 async def main() -> None:
-    """Counts primes on several processors, and survives a crash and a glutton."""
+    """Count primes on several cores, and survive a crash and an allocation above the limit."""
     async with harbor:
         worker = harbor.worker(concurrency=2)
         step = 20_000
@@ -49,9 +49,9 @@ async def main() -> None:
                 job = await handle.job()
                 print(f"{job.type}: {failed.error.splitlines()[0]} (crashes: {job.crashes})")
 
-        print(f"and the worker lives: {await (await unpack.enqueue(1024)).result(timeout=60)} bytes unpacked")
+        print(f"the worker still runs: {await (await unpack.enqueue(1024)).result(timeout=60)} bytes unpacked")
         await worker.close()
 
 
-if __name__ == "__main__":  # needed: the processes import this file, too
+if __name__ == "__main__":  # needed: the processes import this file too
     asyncio.run(main())

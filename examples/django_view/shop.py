@@ -1,4 +1,4 @@
-"""A Django site in one file: a plain, synchronous view that enqueues a job; run as a program it tries itself out."""
+"""A Django site in one file with a synchronous view that enqueues a job. Run it as a program for a demo."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ harbor = Harbor(f"sqlite:///{DATABASE}")
 
 @harbor.task(attempts=3)
 def send_welcome(name: str, copies: int = 1) -> str:
-    """Runs in a thread of the worker, so that the ORM may be used in it."""
+    """Runs in a thread of the worker, so you may use the ORM."""
     return f"welcome {name}" * copies
 
 
 @csrf_exempt
 @require_POST
 def sign_up(request: HttpRequest) -> JsonResponse:
-    """No event loop in sight: the blocking forms do the same."""
+    """Enqueue with the blocking form; a synchronous view has no event loop."""
     handle = send_welcome.enqueue_sync(name=request.POST["name"])
     return JsonResponse({"job": handle.id}, status=202)
 
 
 @require_GET
 def look(_: HttpRequest, job_id: str) -> JsonResponse:
-    """How the job stands."""
+    """Return the status of the job."""
     return JsonResponse({"status": send_welcome.handle(job_id).status_sync()})
 
 
@@ -53,7 +53,7 @@ urlpatterns = [path("sign-up", sign_up), path("jobs/<str:job_id>", look)]
 
 
 def demo() -> None:
-    """Signs somebody up as a browser would, looks, lets the jobs run, and looks again."""
+    """Sign up as a browser would, show the status, run the jobs, and show it again."""
     browser = Client()
     answer = browser.post("/sign-up", {"name": "Ada"})
     job_id = answer.json()["job"]

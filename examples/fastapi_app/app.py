@@ -1,4 +1,4 @@
-"""A web application that answers at once and leaves the work to a worker; run as a program it tries itself out."""
+"""A web application that answers at once and leaves the work to a worker. Run it as a program for a demo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ harbor = Harbor(f"sqlite:///{DATABASE}")
 
 
 class Mail(BaseModel):
-    """What a client sends; the task takes it as it is."""
+    """The request body, which the task takes unchanged."""
 
     to: str
     subject: str = "hello"
@@ -31,13 +31,13 @@ class Mail(BaseModel):
 
 @harbor.task(attempts=3)
 async def send_mail(mail: Mail) -> str:
-    """Gets a Mail again at the worker, not a dict."""
+    """The worker receives a Mail, not a dict."""
     return f"{mail.subject} sent to {mail.to}"
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    """A worker in the same process; larger sites run one beside it instead."""
+    """Run a worker in the same process; larger sites run it separately."""
     async with harbor:
         worker = harbor.worker()
         yield
@@ -49,14 +49,14 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/mails", status_code=202)
 async def accept(mail: Mail) -> dict[str, str]:
-    """Stored durably before the answer goes out."""
+    """Store the job durably, then answer."""
     handle = await send_mail.enqueue(mail)
     return {"id": handle.id}
 
 
 @app.get("/mails/{job_id}")
 async def look(job_id: str, wait: float = 0.0) -> dict[str, Any]:
-    """How it stands; `?wait=5` waits a little for its end."""
+    """Return the status; `?wait=5` waits up to five seconds for the result."""
     handle = send_mail.handle(job_id)
     try:
         if wait:
@@ -72,7 +72,7 @@ async def look(job_id: str, wait: float = 0.0) -> dict[str, Any]:
 
 
 def demo() -> None:
-    """Starts the server on a free port, sends a mail, waits for it, and asks for one that never was."""
+    """Start the server on a free port, send a mail, wait for it, and ask for an unknown one."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

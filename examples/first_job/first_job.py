@@ -1,4 +1,4 @@
-"""Enqueue jobs in a SQLite file, have a worker run them, see what became of them."""
+"""Enqueue jobs in a SQLite file, run them with a worker, and show the results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ harbor = Harbor(f"sqlite:///{DATABASE}")
 
 @harbor.task(attempts=3, backoff=fixed(0.05), tags=["mail"])
 async def send_mail(to: str) -> str:
-    """The work itself: a plain function that returns a result or raises."""
+    """Send one mail: a plain function that returns a result or raises."""
     if "@" not in to:
-        raise Fatal(f"{to!r} is no address")  # trying again would not help
+        raise Fatal(f"{to!r} is not an address")  # a retry would not help
     if to.startswith("flaky") and current_job().executions == 1:
         raise ConnectionError("the mail server did not answer")
     return f"sent to {to}"
 
 
 async def main() -> None:
-    """Enqueues a few mails, works them off, and shows what happened."""
-    addresses = ["ada@example.org", "flaky@example.org", "grace@example.org", "nobody", "alan@example.org"]
+    """Enqueue a few mails, run them, and show what happened."""
+    addresses = ["ada@example.org", "flaky@example.org", "grace@example.org", "unknown", "alan@example.org"]
     async with harbor:
         handles = await send_mail.enqueue_many([send_mail.call(to) for to in addresses])  # all of them or none
         last = await send_mail.enqueue(to="lin@example.org")

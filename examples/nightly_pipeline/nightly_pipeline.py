@@ -1,4 +1,4 @@
-"""The history of a queue, brought to a lake every night by a schedule of the queue itself."""
+"""A schedule of the queue that copies its history to a lake every night."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ harbor = Harbor(URL)
 
 @harbor.task(queue="mails", attempts=2)
 async def send(to: int) -> str:
-    """The work whose history is kept."""
+    """The task whose history is kept."""
     if to % 7 == 0:
         raise ConnectionError(f"mail server {to} did not answer")
     return f"sent to {to}"
@@ -24,9 +24,9 @@ async def send(to: int) -> str:
 
 @harbor.task(queue="pipeline", executor="process", attempts=3, timeout=3600)
 def pipe(lake: str) -> dict[str, int]:
-    """A job like any other: tried again if it fails, and a run that was killed goes on where it was.
+    """Refresh the lake: retried if it fails, and resumed after a kill.
 
-    In a process of its own, which is the Spark driver's while it lasts.
+    It runs in a separate process, which is the Spark driver.
     """
     from longshore.spark import pipeline_session, run_pipeline
 
@@ -39,7 +39,7 @@ def pipe(lake: str) -> dict[str, int]:
 
 
 async def main() -> None:
-    """Puts the schedule, and does not wait for the night."""
+    """Create the schedule, and run it without waiting for the night."""
     async with harbor:
         await harbor.schedule("history", pipe, Repeat(cron="15 2 * * *", tz="Europe/Berlin"), lake=LAKE)
         queue = harbor.queue("pipeline")
@@ -48,11 +48,11 @@ async def main() -> None:
         for night in (1, 2):
             await send.enqueue_many([send.call(number) for number in range(night * 100, night * 100 + 50)])
             await harbor.run_until_empty()
-            job = await queue.run_schedule("history")  # what the scheduler does at a quarter past two
+            job = await queue.run_schedule("history")  # as the scheduler does at a quarter past two
             await harbor.run_until_empty()
             result = (await queue.get_job(job.id)).result
             print(f"night {night}: {result.decode() if result else 'failed'}")
 
 
-if __name__ == "__main__":  # needed: the process that runs the pipeline imports this file, too
+if __name__ == "__main__":  # needed: the process that runs the pipeline imports this file too
     asyncio.run(main())

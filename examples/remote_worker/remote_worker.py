@@ -1,6 +1,6 @@
-"""A worker on another machine: nothing but Python's standard library, and no code of Longshore's.
+"""A worker on another machine that uses only Python's standard library and no code of Longshore.
 
-`python remote_worker.py ADDRESS` works until it is stopped; a second argument is how many jobs it does before it ends.
+`python remote_worker.py ADDRESS [JOBS]` runs until it is stopped, or until it has run this number of jobs.
 """
 
 import json
@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import Any
 
-ADDRESS, NAME, PLACES = sys.argv[1], f"stdlib-{os.getpid()}", 4
-SETTINGS = os.environ  # noqa: TID251 - it has no settings of ours
+ADDRESS, NAME, SLOTS = sys.argv[1], f"stdlib-{os.getpid()}", 4
+SETTINGS = os.environ  # noqa: TID251 - this program uses no code of Longshore
 TOKEN, LEASE = SETTINGS.get("LONGSHORE_TOKEN"), float(SETTINGS.get("LEASE_SECONDS", "30"))
-held: dict[str, Any] = {}  # the jobs that were claimed and are not settled yet, by id
+held: dict[str, Any] = {}  # claimed jobs that are not settled yet, by id
 
 
 def ask(path: str, **body: Any) -> Any:
-    """One request, repeated under its key until it is answered: it is carried out once."""
+    """Send a request, repeated with its key until it is answered; the server executes it once."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
     headers |= {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
     request = urllib.request.Request(f"{ADDRESS}/v1/work/{path}", json.dumps(body).encode(), headers)
@@ -29,57 +29,57 @@ def ask(path: str, **body: Any) -> Any:
         try:
             with urllib.request.urlopen(request, timeout=body.get("wait", 0) + 10) as answer:
                 return json.load(answer)
-        except (OSError, HTTPException) as error:  # nobody answered, or with an error that may be over in a moment
+        except (OSError, HTTPException) as error:  # no answer, or an error that may be temporary
             if not pauses or getattr(error, "code", 503) not in (429, 502, 503, 504):
                 raise ConnectionError(f"{path}: {error} {getattr(error, 'read', str)()}") from None
             threading.Event().wait(pauses.pop())
 
 
 def keep_leases() -> None:
-    """Renews the leases of all jobs that are not settled yet; whoever works on one learns when it is to stop."""
+    """Renew the leases of all unsettled jobs, and set `stop` on those that are lost or cancelled."""
     while True:
         threading.Event().wait(min(LEASE / 4, 15))
         jobs = dict(held)
         try:
             renewed = ask("renew", leases={name: job["lease"] for name, job in jobs.items()}, duration=LEASE)["leases"]
-        except ConnectionError as error:  # this thread must go on: the next round may come in time
-            print(f"the leases were not renewed: {error}", file=sys.stderr, flush=True)
+        except ConnectionError as error:  # keep the thread alive: the next round may be in time
+            print(f"leases not renewed: {error}", file=sys.stderr, flush=True)
             continue
         for name, job in jobs.items():
-            if name not in renewed or renewed[name].get("cancel_requested"):  # it is somebody else's, or called off
+            if name not in renewed or renewed[name].get("cancel_requested"):  # lost or cancelled
                 job["stop"].set()
 
 
 def perform(job: Any) -> str:
-    """The work itself: what this worker knows how to do, by the type of the job. What takes long looks at `stop`."""
+    """Do the work for the type of the job. Long work must check `stop`."""
     data = json.loads(job["payload"])
     if job["type"] != "shout":
-        raise ValueError(f"{job['type']} is nothing that this worker can do")
+        raise ValueError(f"unknown type {job['type']}")
     if job["stop"].wait(data.get("after_seconds", 0)):
         raise InterruptedError
     return str(data["text"]).upper() + "!"
 
 
 def work_on(job: Any) -> None:
-    """Runs the job and settles it at once: until then its lease is renewed."""
-    told = {"job_id": job["id"], "lease": job["lease"]}
+    """Run the job and settle it. Its lease is renewed until then."""
+    outcome = {"job_id": job["id"], "lease": job["lease"]}
     try:
-        told |= {"verb": "complete", "result": json.dumps(perform(job))}
+        outcome |= {"verb": "complete", "result": json.dumps(perform(job))}
     except InterruptedError:
-        told |= {"verb": "stop"}
+        outcome |= {"verb": "stop"}
     except Exception as error:
         last = job.get("max_attempts", 0) and job.get("retry_count", 0) + 1 >= job["max_attempts"]
-        told |= {"error": repr(error)} | ({"verb": "bury"} if last else {"verb": "fail", "retry_at": 1})
-    refused = ask("settle", outcomes=[told])["refused"]
+        outcome |= {"error": repr(error)} | ({"verb": "bury"} if last else {"verb": "fail", "retry_at": 1})
+    refused = ask("settle", outcomes=[outcome])["refused"]
     held.pop(job["id"])
-    print(f"{job['type']}: {refused or told.get('result') or told.get('error', 'called off')}", flush=True)
+    print(f"{job['type']}: {refused or outcome.get('result') or outcome.get('error', 'cancelled')}", flush=True)
 
 
 threading.Thread(target=keep_leases, daemon=True).start()
 left = int(sys.argv[2]) if len(sys.argv) > 2 else sys.maxsize
-with ThreadPoolExecutor(PLACES) as places:
+with ThreadPoolExecutor(SLOTS) as slots:
     while left > 0:
-        jobs = ask("claim", assignee_id=NAME, limit=min(left, PLACES), lease=LEASE, wait=20)["jobs"]
+        jobs = ask("claim", assignee_id=NAME, limit=min(left, SLOTS), lease=LEASE, wait=20)["jobs"]
         held.update({job["id"]: job | {"stop": threading.Event()} for job in jobs})
-        list(places.map(work_on, [held[job["id"]] for job in jobs]))
+        list(slots.map(work_on, [held[job["id"]] for job in jobs]))
         left -= len(jobs)

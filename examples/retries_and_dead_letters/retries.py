@@ -1,4 +1,4 @@
-"""Jobs that fail: which are tried again and when, which are buried, and how they are brought back."""
+"""Jobs that fail: retries, dead letters, and how to retry dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ bank_is_open = False
 
 @harbor.task(attempts=4, backoff=exponential(0.02, cap=1, jitter=0.5))
 def fetch_rates() -> str:
-    """Tried four times, with longer and longer waits between."""
+    """Up to four attempts, with an exponential backoff between them."""
     tried = current_job().executions
     if tried < 3:
         raise ConnectionError(f"no answer at try {tried}")
@@ -22,19 +22,19 @@ def fetch_rates() -> str:
 
 @harbor.task(attempts=10, retry_strategy=by_error({ConnectionError: exponential(0.02), ValueError: False}))
 def import_file(name: str) -> None:
-    """What is worth another try depends on the error: a bad file stays bad."""
+    """A retry depends on the error: a bad file stays bad."""
     raise ValueError(f"{name} has no header")
 
 
 @harbor.task(attempts=10)
 def close_account(number: int) -> None:
-    """Fatal buries at once, whatever attempts are left."""
+    """Fatal makes the job a dead letter at once, whatever attempts are left."""
     raise Fatal(f"account {number} does not exist")
 
 
 @harbor.task
 def transfer(amount: int) -> str:
-    """Snooze is no failure: it uses up no attempt."""
+    """Snooze is not a failure and uses no attempt."""
     if current_job().executions == 1:
         raise Snooze(0.05, "the other side is busy")
     return f"transferred {amount}"
@@ -42,14 +42,14 @@ def transfer(amount: int) -> str:
 
 @harbor.task(tags=["bank"])
 def pay(amount: int) -> str:
-    """One attempt, the default: buried when it fails."""
+    """One attempt, the default: a dead letter when it fails."""
     if not bank_is_open:
         raise ConnectionError("the bank is closed")
     return f"paid {amount}"
 
 
 async def main() -> None:
-    """Lets them fail, looks at the dead letters, and brings some back."""
+    """Let the jobs fail, list the dead letters, and retry some of them."""
     global bank_is_open
     async with harbor:
         worker = harbor.worker()
@@ -74,8 +74,8 @@ async def main() -> None:
 
         bank_is_open = True
         wanted = JobFilter(tags=["bank"])
-        print(f"would be brought back: {await queue.retry_jobs(wanted, dry_run=True)}")
-        print(f"brought back: {await queue.retry_jobs(wanted, actor='ops')}")
+        print(f"would be retried: {await queue.retry_jobs(wanted, dry_run=True)}")
+        print(f"retried: {await queue.retry_jobs(wanted, actor='ops')}")
         for handle in handles[-2:]:
             print(f"  {await handle.result(timeout=10)}")
         await worker.close()

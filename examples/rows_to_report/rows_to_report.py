@@ -1,4 +1,4 @@
-"""A DataFrame becomes jobs, they run, and their history is piped into a lake, audited and reported."""
+"""A DataFrame becomes jobs; they run, and their history is copied to a lake, audited and reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ harbor = Harbor(URL)
 
 @harbor.task(name="weigh", queue="parcels", attempts=2)
 async def weigh(parcel: int, region: str) -> float:
-    """One parcel in a thousand cannot be weighed, and one in ten only at the second try."""
+    """Weigh a parcel; one in a thousand fails always, and one in ten only at the first attempt."""
     if parcel % 1000 == 13:
         raise Fatal(f"parcel {parcel} has no label")
     if parcel % 10 == 0 and current_job().executions == 1:
@@ -33,7 +33,7 @@ async def weigh(parcel: int, region: str) -> float:
 
 
 def parcels(spark: SparkSession, rows: int) -> DataFrame:
-    """What a table of a warehouse would be: a row for each parcel, as a job."""
+    """One row per parcel, as a table of a warehouse might have."""
     return spark.range(rows, numPartitions=4).selectExpr(
         "'weigh' AS type",
         "'parcels' AS queue",
@@ -43,19 +43,19 @@ def parcels(spark: SparkSession, rows: int) -> DataFrame:
 
 
 async def make_the_store() -> None:
-    """Spark writes to a store that is there."""
+    """Create the store; Spark writes only to an existing one."""
     async with connect(URL) as backend:
         await backend.count_jobs()
 
 
 async def work() -> int:
-    """A worker that ends when nothing is left to do."""
+    """Run a worker until the queue is empty."""
     async with harbor:
         return await harbor.run_until_empty(["parcels"], concurrency=500)
 
 
 def main(rows: int) -> None:
-    """From rows to a page."""
+    """Run all steps, from rows to a page."""
     from longshore.spark import (
         Lake,
         enqueue_report,
@@ -71,16 +71,16 @@ def main(rows: int) -> None:
     try:
         parcels(spark, rows).write.format("longshore").options(url=URL, runId="parcels").mode("append").save("jobs")
         came = enqueue_report(URL, "parcels")
-        assert came is not None  # it was written, now or by an earlier run of this program
-        print(f"{came.offered:,} rows are jobs")
-        print(f"{asyncio.run(work()):,} runs of them")
+        assert came is not None  # written now or by an earlier run of this program
+        print(f"{came.offered:,} rows became jobs")
+        print(f"{asyncio.run(work()):,} executions")
         lake = run_pipeline(URL, str(LAKE), spark=spark)
-        print(f"{lake.events:,} events are in the lake, version {lake.version}")
+        print(f"{lake.events:,} events in the lake, version {lake.version}")
         found = run_audit(from_store(spark, URL))
-        verdict = "nothing is wrong" if found.clean else str(found.counts)
+        verdict = "no findings" if found.clean else str(found.counts)
         print(f"{found.events:,} events of {found.jobs:,} jobs audited: {verdict}")
         page = write_report(spark, Lake.open(str(LAKE)), REPORT, title="Parcels").page
-        print(f"look at {page.relative_to(HERE)}")
+        print(f"open {page.relative_to(HERE)}")
     finally:
         spark.stop()
 

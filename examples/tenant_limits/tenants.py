@@ -1,4 +1,4 @@
-"""Two tenants share a queue: each has its own limits, and the greedy one does not hold up the other."""
+"""Two tenants share a queue; each has its own limits, so the greedy one does not delay the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ order: list[str] = []
 
 @harbor.task(queue="reports", concurrency_key=lambda tenant, *_: tenant)
 async def render(tenant: str, page: int) -> str:
-    """Takes a moment; notes how many of each tenant run at once."""
+    """Sleep briefly, and record how many jobs of each tenant run at once."""
     running[tenant] += 1
     most[tenant] = max(most[tenant], running[tenant])
     order.append(tenant)
@@ -28,7 +28,7 @@ async def render(tenant: str, page: int) -> str:
 
 
 async def main() -> None:
-    """Fills the queue with one tenant's work, then adds a little of another's."""
+    """Fill the queue with one tenant's jobs, then add a few of another's."""
     async with harbor:
         await harbor.set_limits("reports", running=5, per_key=2)
         greedy = await render.enqueue_many([render.call("greedy", page) for page in range(20)])
@@ -36,13 +36,13 @@ async def main() -> None:
 
         workers = [harbor.worker(["reports"], concurrency=5) for _ in range(2)]
         await modest[-1].result(timeout=20)
-        print(f"modest is done, and of greedy's 20 reports {order.count('greedy')} have been started")
+        print(f"modest is done; of greedy's 20 reports, {order.count('greedy')} have started")
         print((await greedy[-1].explain()).reasons[0].text.partition(":")[0])
 
-        await harbor.set_limits("reports", per_key=None)  # felt at once, by workers anywhere
+        await harbor.set_limits("reports", per_key=None)  # takes effect at once, in all workers
         for handle in greedy:
             await handle.result(timeout=20)
-        print(f"at once at most: modest {most['modest']}, greedy {most['greedy']} (after its limit was taken away)")
+        print(f"most at once: modest {most['modest']}, greedy {most['greedy']} (after its limit was removed)")
 
         await harbor.set_limits("reports", running=None, rate_per_key=Rate(4, 1))
         began = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""An order and the job that handles it are stored together, or neither is."""
+"""Store an order and its job in one transaction, or neither."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ harbor = Harbor(URL)
 
 @harbor.task
 def send_receipt(order: int) -> str:
-    """Runs only for orders that were really stored."""
+    """Runs only for committed orders."""
     return f"receipt for order {order}"
 
 
 def order_in_sqlite(harbor: Harbor, order: int, *, paid: bool) -> None:
-    """With a connection of the queue's own file; the job joins its transaction."""
+    """Use a connection to the queue's file; the job joins its transaction."""
     assert isinstance(harbor.backend, SQLiteBackend)
     connection = harbor.backend.new_connection()
     connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
@@ -34,7 +34,7 @@ def order_in_sqlite(harbor: Harbor, order: int, *, paid: bool) -> None:
 
 
 async def order_in_postgres(order: int, *, paid: bool) -> None:
-    """With any connection to the same database: psycopg here, SQLAlchemy likewise."""
+    """Use any connection to the same database: psycopg here, or SQLAlchemy."""
     import psycopg
 
     async with await psycopg.AsyncConnection.connect(URL) as connection:
@@ -46,7 +46,7 @@ async def order_in_postgres(order: int, *, paid: bool) -> None:
 
 
 async def main() -> None:
-    """Stores two orders, of which one is rolled back, and runs what there is to run."""
+    """Store two orders, roll one back, and run the waiting jobs."""
     async with harbor:
         for order, paid in ((1, True), (2, False)):
             if URL.startswith("sqlite"):
