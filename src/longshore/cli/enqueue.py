@@ -110,7 +110,7 @@ def enqueue(
 ) -> None:
     """Enqueue a job and print its id, or enqueue one job per line of a file."""
     if (type is None) == (from_ is None):
-        raise InvalidArgument("type", "or --from is required; give a TYPE, or --from FILE with one JSON job per line")
+        raise InvalidArgument("type", "give either a TYPE, or --from FILE with one JSON job per line")
     if from_ is not None:
         if wait or data is not None:
             raise InvalidArgument("from", "cannot be combined with DATA or --wait; leave them out")
@@ -212,7 +212,7 @@ def _print_ids(ids: list[str], *, as_json: bool, quiet: bool) -> None:
 def _lines(name: str, queue: str) -> Iterator[_Line]:
     """Yield the jobs in the file; `queue` is the default queue."""
     if name != "-" and not Path(name).is_file():
-        raise InvalidArgument("from", f"names no file: {name}")
+        raise InvalidArgument("from", f"no such file: {name}")
     try:
         with sys.stdin if name == "-" else Path(name).open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):

@@ -30,7 +30,7 @@ AllJobs = Annotated[bool, typer.Option("--all", help="Every job; needed if there
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the matching jobs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-_DONE = {"cancel": "cancelled", "retry": "returned to the queue", "promote": "now due", "delete": "deleted"}
+_DONE = {"cancel": "cancelled", "retry": "returned to the queue", "promote": "made due", "delete": "deleted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ async def act(
     if ids and (filtered or how.everything):
         raise InvalidArgument("id", "cannot be combined with filters or --all; give ids or filters")
     if not ids and not filtered and not how.everything:
-        raise InvalidArgument("id", "is missing; give ids, filters (--queue, --type, --tag …) or --all")
+        raise InvalidArgument("id", "give ids, filters (--queue, --type, --tag …) or --all")
     check_names("id", ids)  # before the first job is changed
     if dead_only and (filtered or how.everything):
         where = _dead(where)
@@ -128,7 +128,7 @@ async def _act_on_matching(queue: Queue, what: Act, how: Targets, where: JobFilt
         return
     if not how.yes:
         _confirm(what, matched)
-    with progress("jobs") as report:
+    with progress("job") as report:
         done = await act_on_all(
             queue,
             what,
@@ -231,12 +231,12 @@ async def list_dead(queue: Queue, *, how: Listing, where: JobFilter) -> None:
 @dlq.command()
 @on_store(how=Targets, where=filter_options)
 async def requeue(queue: Queue, keep_counters: Keep = False, *, how: Targets, where: JobFilter) -> None:
-    """Return dead jobs to their queues, by id, by filters or --all."""
+    """Return dead jobs to their queues, by id, filters or --all."""
     await act("retry", queue, how, where, reset=not keep_counters, dead_only=True)
 
 
 @dlq.command()
 @on_store(how=Targets, where=filter_options)
 async def purge(queue: Queue, *, how: Targets, where: JobFilter) -> None:
-    """Delete dead jobs, by id, by filters or --all."""
+    """Delete dead jobs, by id, filters or --all."""
     await act("delete", queue, how, where, dead_only=True)

@@ -59,7 +59,7 @@ def _all_commands(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     show_traceback: Annotated[
-        bool, typer.Option("--traceback", envvar="LONGSHORE_TRACEBACK", help="Show where an error comes from.")
+        bool, typer.Option("--traceback", envvar="LONGSHORE_TRACEBACK", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
     global _show_traceback  # errors are printed after typer's context has ended

@@ -139,4 +139,4 @@ def _status(text: str) -> JobStatus:
     try:
         return JobStatus(text.upper())
     except ValueError:
-        raise InvalidArgument("status", f"is unknown: {text!r}; use one of {', '.join(JobStatus)}") from None
+        raise InvalidArgument("status", f"unknown status {text!r}; use one of {', '.join(JobStatus)}") from None

@@ -247,7 +247,7 @@ _TENTHS = 10
 
 
 @contextmanager
-def progress(unit: str = "rows") -> Iterator[ProgressCallback]:
+def progress(unit: str = "row") -> Iterator[ProgressCallback]:
     """Show a progress bar on a terminal; elsewhere print a line for every tenth."""
     if not sys.stderr.isatty():
         yield _progress_lines(unit)
@@ -275,7 +275,7 @@ def _progress_lines(unit: str) -> ProgressCallback:
         tenth = done * _TENTHS // total if total else _TENTHS
         if tenth > reached:
             reached = tenth
-            print_stderr(f"{tenth * 100 // _TENTHS:>3} %  {what}, {done:,} of {total:,} {unit}")
+            print_stderr(f"{tenth * 100 // _TENTHS:>3} %  {what}, {done:,} of {counted(total, unit)}")
 
     return report
 

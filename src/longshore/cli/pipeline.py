@@ -101,7 +101,7 @@ def audit(
     the audit reads the lake first, then the later events of the store, and compares with the store's jobs.
     """
     if lake is None and url is None:
-        raise InvalidArgument("lake", "or --url is required; give --lake with a folder, --url with a store, or both")
+        raise InvalidArgument("lake", "give --lake with a folder, --url with a store, or both")
     with spark_session(master, conf) as spark:
         report = _audited(spark, lake, url, schema, timedelta(seconds=swept_within))
         if output is not None:

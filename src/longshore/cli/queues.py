@@ -41,7 +41,7 @@ async def resume(found: Queue, queues: QueueNames = None, everything: All = Fals
 
 async def _switch(queue: Queue, names: list[str], everything: bool, as_json: bool, *, paused: bool) -> None:
     if bool(names) == everything:
-        raise InvalidArgument("queue", "or --all is required, and not both")
+        raise InvalidArgument("queue", "give either names of queues or --all")
     if everything:
         await (queue.pause() if paused else queue.resume())
     for name in names:
@@ -66,7 +66,7 @@ async def limits(
     rate_per_key: RatePerKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set the given limits of a queue, then show all of its limits."""
+    """Show the limits of a queue, after setting the ones that are given."""
     numbers, rates = {"running": running, "per_key": per_key}, {"rate": rate, "rate_per_key": rate_per_key}
     changed: dict[str, Any] = {}
     for parse, given in ((parsing.limit, numbers), (parsing.rate, rates)):

@@ -34,7 +34,7 @@ async def backup(queue: Queue, target: BackupFile) -> None:
 
 @on_store(create=True)
 async def migrate(queue: Queue, *, as_json: AsJson = False, store: Store) -> None:
-    """Create the store if it does not exist, update its schema, and print the schema version."""
+    """Create a store or update its schema, and print the schema version."""
     from longshore.backends.base import HasSchema
     from longshore.cli.json_output import MigrationView
 
