@@ -360,7 +360,7 @@ class Writers:
 
 
 @pytest.mark.prove
-async def test_behind_several_writers_a_follower_sees_every_event_exactly_once(
+async def test_a_follower_sees_every_event_of_several_writers_exactly_once(
     backend: Backend, postgres_url: str, seed: int, proving: bool
 ) -> None:
     #

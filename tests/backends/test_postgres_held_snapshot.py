@@ -48,7 +48,7 @@ async def entries_read(url: str, inside: Connection) -> int:
 
 @pytest.mark.prove
 @pytest.mark.timeout(600)
-async def test_claims_do_not_read_the_remains_of_old_ones_again_and_again(postgres_url: str, proving: bool) -> None:
+async def test_claims_do_not_repeatedly_read_dead_index_entries(postgres_url: str, proving: bool) -> None:
     passed = 300_000 if proving else 12_000
     with connect_to(postgres_url) as forgotten, connect_to(postgres_url) as inside:
         forgotten.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -46,7 +46,7 @@ async def told(verb: Awaitable[object]) -> None:
 
 
 @pytest.mark.prove
-async def test_whoever_calls_off_retries_or_sweeps_never_waits_in_a_circle_with_claims_under_limits(
+async def test_cancelling_retrying_and_sweeping_never_deadlock_with_claims_under_limits(
     postgres_url: str, seed: int, proving: bool
 ) -> None:
     rounds, jobs = (300, 600) if proving else (12, 400)

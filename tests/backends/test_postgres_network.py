@@ -268,7 +268,7 @@ async def test_connections_that_ended_at_rest_are_replaced_and_nobody_notices(pr
 
 
 @pytest.mark.prove
-async def test_an_answer_cut_after_any_byte_is_an_error_or_tried_again_and_never_believed(
+async def test_a_truncated_answer_is_an_error_or_is_retried_and_never_accepted(
     proxy: TcpProxy, direct: Backend, clock: HeldClock, proving: bool
 ) -> None:
     most = 1_500 if proving else 60

@@ -37,9 +37,7 @@ async def rivals(postgres_url: str, clock: HeldClock) -> AsyncIterator[list[Back
 
 
 @pytest.mark.prove
-async def test_many_who_sweep_at_once_count_each_crash_once(
-    rivals: list[Backend], clock: HeldClock, proving: bool
-) -> None:
+async def test_concurrent_sweeps_count_each_crash_once(rivals: list[Backend], clock: HeldClock, proving: bool) -> None:
     rounds, jobs = (200, 60) if proving else (20, 40)
     first = rivals[0]
     ids = [f"j{number}" for number in range(jobs)]
@@ -59,7 +57,7 @@ async def test_many_who_sweep_at_once_count_each_crash_once(
 
 
 @pytest.mark.prove
-async def test_many_who_fire_schedules_at_once_make_one_job_for_each_planned_time(
+async def test_concurrent_schedulers_create_one_job_per_occurrence(
     rivals: list[Backend], clock: HeldClock, proving: bool
 ) -> None:
     rounds, schedules = (300, 10) if proving else (20, 5)
@@ -84,7 +82,7 @@ async def told(verb: Awaitable[object]) -> None:
 
 
 @pytest.mark.prove
-async def test_bulk_verbs_claims_and_settlements_on_the_same_jobs_never_show_a_deadlock(
+async def test_bulk_operations_claims_and_settlements_on_the_same_jobs_never_report_a_deadlock(
     rivals: list[Backend], clock: HeldClock, seed: int, proving: bool
 ) -> None:
     """Whoever comes second hears what became of the job, and never of a conflict between transactions."""

@@ -186,7 +186,7 @@ async def test_after_one_error_the_same_backend_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.prove
-def test_a_migration_that_breaks_anywhere_is_made_whole_by_the_next_start(
+def test_a_migration_that_fails_anywhere_is_completed_by_the_next_start(
     tmp_path: Path, seed: int, proving: bool
 ) -> None:
     clock = HeldClock()
@@ -392,7 +392,7 @@ async def test_a_file_that_is_not_a_queue_in_good_health_is_refused_and_left_as_
 
 
 @pytest.mark.prove
-def test_flipped_bytes_are_refused_in_plain_words_or_do_no_harm(tmp_path: Path, seed: int, proving: bool) -> None:
+def test_flipped_bytes_are_reported_with_a_clear_error_or_do_no_harm(tmp_path: Path, seed: int, proving: bool) -> None:
     """Never an error that is not ours, never a file that shrank to a new empty one."""
     path = tmp_path / "jobs.db"
     asyncio.run(fill(path, 100))

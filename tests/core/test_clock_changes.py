@@ -132,7 +132,7 @@ def test_the_zones_are_all_that_change_their_clocks_in_2026_and_some_that_do_not
 
 @pytest.mark.prove
 @pytest.mark.parametrize("share", range(SHARES))
-def test_no_run_is_doubled_and_none_is_missed_at_any_change_of_the_clocks(share: int, proving: bool) -> None:
+def test_no_occurrence_is_repeated_or_missed_at_any_clock_change(share: int, proving: bool) -> None:
     # M-OPT-10 M-OPT-14 X-93
     chosen = zones()[share::SHARES]
     compared = sum(check(zone, [("next", "first")], proving=proving) for zone in chosen)
@@ -141,7 +141,7 @@ def test_no_run_is_doubled_and_none_is_missed_at_any_change_of_the_clocks(share:
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("on_gap", "on_overlap"), POLICIES)
-def test_every_policy_for_times_left_out_or_doubled_does_what_it_says(
+def test_every_policy_for_skipped_or_repeated_times_does_what_it_says(
     on_gap: OnGap, on_overlap: OnOverlap, proving: bool
 ) -> None:
     # M-OPT-14 X-93

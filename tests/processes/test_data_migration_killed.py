@@ -80,7 +80,7 @@ def start(*command: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.prove
-def test_a_move_killed_at_any_step_goes_on_when_it_is_started_again(
+def test_a_data_migration_killed_at_any_step_continues_when_restarted(
     source: str, postgres_url: str, seed: int, proving: bool
 ) -> None:
     chance = Random(seed)
@@ -101,7 +101,7 @@ def test_a_move_killed_at_any_step_goes_on_when_it_is_started_again(
 
 
 @pytest.mark.prove
-def test_a_move_out_of_a_database_killed_at_any_step_continues_when_restarted(
+def test_a_data_migration_out_of_postgres_killed_at_any_step_continues_when_restarted(
     source: str, postgres_url: str, tmp_path: Path, seed: int, proving: bool
 ) -> None:
     """PostgreSQL to SQLite."""
@@ -126,7 +126,7 @@ def test_a_move_out_of_a_database_killed_at_any_step_continues_when_restarted(
 
 
 @pytest.mark.prove
-def test_the_command_killed_after_any_line_it_prints_goes_on_when_it_is_run_again(
+def test_the_migration_command_killed_after_any_line_of_output_continues_when_run_again(
     source: str, postgres_url: str, seed: int, proving: bool
 ) -> None:
     """After the last line it compares, and unlocks the target: killed then, it has done that or has not."""

@@ -27,7 +27,7 @@ def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> N
 
 
 @pytest.mark.prove
-def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_file_that_the_next_one_completes(
+def test_a_sqlite_migration_killed_between_two_statements_is_completed_by_the_next_process(
     tmp_path: Path, seed: int, proving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MIGRATIONS", SQLITE_MIGRATIONS)

@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.prove
-def test_a_server_that_crashes_again_and_again_loses_nothing_and_work_goes_on_by_itself(
+def test_a_postgres_server_that_crashes_repeatedly_loses_nothing_and_work_resumes_by_itself(
     server: Server, seed: int, proving: bool
 ) -> None:
     crashes, longest_down = (25, 5.0) if proving else (2, 1.5)

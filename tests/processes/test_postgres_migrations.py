@@ -48,7 +48,7 @@ async def enqueue(url: str) -> None:
 
 
 @pytest.mark.prove
-def test_a_process_killed_between_two_statements_of_a_migration_leaves_a_database_that_the_next_one_completes(
+def test_a_postgres_migration_killed_between_two_statements_is_completed_by_the_next_process(
     server: Server, seed: int, proving: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", POSTGRES_MIGRATIONS)

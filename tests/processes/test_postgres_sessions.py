@@ -82,7 +82,7 @@ def end_all_sessions(url: str) -> int:
 
 
 @pytest.mark.prove
-def test_a_worker_whose_sessions_are_ended_in_the_middle_of_anything_loses_nothing_and_goes_on(
+def test_a_worker_whose_sessions_are_terminated_at_any_moment_loses_nothing_and_continues(
     postgres_url: str, proving: bool
 ) -> None:
     rounds = 20 if proving else 1

@@ -53,7 +53,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.mark.prove
 @pytest.mark.timeout(300)
-def test_remote_workers_and_their_server_are_killed_and_every_job_is_done(
+def test_every_job_is_done_although_remote_workers_and_their_server_are_killed(
     server: Served, seed: int, proving: bool
 ) -> None:
     """F01 F02 F08."""

@@ -66,7 +66,9 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.prove
 @pytest.mark.timeout(300)
-async def test_a_server_returns_the_memory_of_a_flood(server: subprocess.Popen[bytes], proving: bool) -> None:  # X5
+async def test_a_server_returns_the_memory_of_a_flood_of_requests(
+    server: subprocess.Popen[bytes], proving: bool
+) -> None:  # X5
     assert server.stdout is not None
     address = json.loads(server.stdout.readline())["address"]
     async with httpx.AsyncClient(base_url=address, timeout=120) as client:

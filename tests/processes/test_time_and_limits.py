@@ -101,7 +101,7 @@ def hire_scheduler(processes: ProcessGroup, name: str) -> StartedProcess:
 
 @pytest.mark.timeout(600)  # it waits out leases, beside whatever else the machine does
 @pytest.mark.prove
-def test_four_schedulers_and_four_workers_killed_at_random_make_each_run_once_and_exceed_no_limit(
+def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrence_once_and_exceed_no_limit(
     url: str, seed: int, proving: bool
 ) -> None:
     seconds = 60 if proving else 4

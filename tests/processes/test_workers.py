@@ -94,7 +94,7 @@ def events_of(url: str, job_id: str) -> list[str]:
 
 
 @pytest.mark.prove
-def test_workers_killed_in_mid_job_lose_nothing_and_each_kill_is_counted(url: str, seed: int, proving: bool) -> None:
+def test_workers_killed_during_jobs_lose_nothing_and_each_kill_is_counted(url: str, seed: int, proving: bool) -> None:
     """F01."""
     kills, jobs = (40, 4_000) if proving else (4, 400)
     chance = Random(seed)
@@ -176,7 +176,7 @@ def test_a_worker_frozen_for_most_of_its_lease_keeps_its_job_even_just_before_a_
 
 
 @pytest.mark.prove
-def test_rolling_restarts_under_load_lose_nothing_and_charge_nobody(url: str, proving: bool) -> None:
+def test_rolling_restarts_under_load_lose_nothing_and_charge_no_job_a_crash(url: str, proving: bool) -> None:
     """F20."""
     restarts = 20 if proving else 4
     add(url, many(300 * restarts))

@@ -104,7 +104,7 @@ def serving(*, asks: bool) -> Iterator[tuple[str, str]]:
     max_examples=300 if PROVING else 6,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-def test_no_answer_is_a_5xx_or_another_than_the_document_says(case: Case[Any], address: str) -> None:
+def test_no_response_is_a_5xx_or_differs_from_the_openapi_document(case: Case[Any], address: str) -> None:
     # F52
     case.call_and_validate(base_url=address, checks=CHECKS)
 
@@ -115,7 +115,7 @@ def test_no_answer_is_a_5xx_or_another_than_the_document_says(case: Case[Any], a
     max_examples=100 if PROVING else 3,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
-def test_the_document_is_true_where_tokens_are_asked_for(case: Case[Any], asking: tuple[str, str]) -> None:
+def test_the_openapi_document_is_correct_with_tokens_required(case: Case[Any], asking: tuple[str, str]) -> None:
     # F52, F53
     address, secret = asking
     case.call_and_validate(base_url=address, checks=CHECKS, headers={"Authorization": f"Bearer {secret}"})

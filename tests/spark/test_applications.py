@@ -28,7 +28,7 @@ async def is_gone(backend: Backend, job_id: str) -> None:
 
 
 @pytest.mark.prove
-async def test_an_application_whose_java_dies_goes_on_from_its_checkpoint(proving: bool) -> None:
+async def test_an_application_whose_java_dies_continues_from_its_checkpoint(proving: bool) -> None:
     backend = applications.harbor.backend
     deaths = ["java", "driver"] if proving else ["java"]
     handle = await applications.summed.enqueue(1000, deaths)

@@ -44,7 +44,7 @@ async def events_in(url: str) -> list[str]:
 
 
 @pytest.mark.prove
-async def test_what_the_lake_holds_leaves_the_store_and_what_it_does_not_stays(
+async def test_the_archive_removes_from_the_store_only_what_the_lake_holds(
     spark: "SparkSession", postgres_url: str, tmp_path: Path, proving: bool
 ) -> None:
     await archive_twice(spark, postgres_url, tmp_path / "on a server")

@@ -48,7 +48,7 @@ async def until_all_are_completed(url: str) -> None:
 
 
 @pytest.mark.prove
-def test_among_workers_that_are_killed_nothing_is_wrong_while_they_work_and_after(
+def test_the_audit_finds_nothing_wrong_while_workers_are_killed_and_after(
     spark: SparkSession, store_url: str, seed: int, proving: bool
 ) -> None:
     """The checker of the process proofs, which reads the same log event by event, agrees."""

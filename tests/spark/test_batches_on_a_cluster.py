@@ -71,7 +71,7 @@ async def completed_once(url: str, runs: Path, most_crashes: int) -> list[Job]:
 
 
 @pytest.mark.cluster
-async def test_an_executor_killed_in_the_midst_of_a_batch_costs_only_what_it_was_running(tmp_path: Path) -> None:
+async def test_a_killed_executor_repeats_only_the_rows_that_it_was_running(tmp_path: Path) -> None:
     url, runs = f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path / "runs"
     runs.mkdir()
     await enqueued(url, runs)

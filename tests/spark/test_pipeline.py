@@ -36,7 +36,7 @@ def run(spark: "SparkSession", life: Life, lake: Path, **options: object) -> Pip
 
 
 @pytest.mark.prove
-async def test_runs_that_add_a_little_make_the_same_lake_as_one_run_over_everything(
+async def test_incremental_runs_produce_the_same_lake_as_one_full_run(
     spark: "SparkSession", life: Life, tmp_path: Path, proving: bool
 ) -> None:
     little, whole = tmp_path / "little", tmp_path / "whole"

@@ -46,7 +46,7 @@ def kill_at_random(running: subprocess.Popen[str], chance: Random) -> int:
 
 @pytest.mark.prove
 @pytest.mark.timeout(1_800)
-def test_a_run_that_is_killed_at_any_moment_goes_on_when_it_is_run_again(
+def test_a_run_killed_at_any_moment_continues_when_run_again(
     spark: "SparkSession", tmp_path: Path, seed: int, proving: bool
 ) -> None:
     chance = Random(seed)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(900)
-def test_a_pipeline_that_was_submitted_makes_the_lake_that_is_made_here_although_an_executor_dies(
+def test_a_submitted_pipeline_produces_the_same_lake_although_an_executor_dies(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     life = Life(f"sqlite:///{tmp_path / 'jobs.db'}", seed)

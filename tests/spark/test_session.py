@@ -60,7 +60,7 @@ def test_without_a_system_java_spark_runs_on_the_one_from_pypi(no_system_java: N
 
 @pytest.mark.cluster  # not for a cluster's sake: it takes as long as all the others together
 @pytest.mark.timeout(1_800)
-def test_without_a_system_java_every_test_of_spark_holds(no_system_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_spark_test_passes_without_a_system_java(no_system_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LONGSHORE_PROVE", raising=False)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "tests/spark"]

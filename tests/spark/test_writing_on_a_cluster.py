@@ -42,7 +42,7 @@ def staged_rows(url: str) -> int:
 
 
 @pytest.mark.cluster
-async def test_an_executor_killed_in_the_midst_of_a_write_leaves_every_row_a_job_and_one_job(
+async def test_after_an_executor_is_killed_during_a_write_every_row_is_exactly_one_job(
     postgres_url: str, tmp_path: Path
 ) -> None:
     async with connect(postgres_url) as backend:
@@ -67,7 +67,7 @@ async def test_an_executor_killed_in_the_midst_of_a_write_leaves_every_row_a_job
 
 
 @pytest.mark.cluster
-async def test_a_driver_killed_in_the_midst_of_a_write_leaves_no_job_and_the_next_write_brings_all(
+async def test_a_driver_killed_during_a_write_leaves_no_job_and_the_next_write_inserts_all(
     postgres_url: str, tmp_path: Path
 ) -> None:
     async with connect(postgres_url) as backend:
