@@ -278,7 +278,7 @@ async def test_a_listener_whose_buffer_is_full_continues_from_the_log_and_misses
     assert [event.job_id for event in slow.events] == jobs
     assert [event.job_id for event in quick.events] == jobs
     assert len(caplog.records) == 1
-    assert "continues from the log" in caplog.text
+    assert "reads them from the log" in caplog.text
 
 
 async def test_a_listener_hears_nothing_of_what_was_before(queue: Queue) -> None:

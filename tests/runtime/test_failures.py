@@ -83,7 +83,7 @@ class CauseRaises(Exception):
     ("error", "told"),
     [
         (Unspeakable(), "Unspeakable: (its message cannot be read: __str__ raised SystemExit)"),
-        (NamelessError("x"), "an exception without a name: x"),
+        (NamelessError("x"), "an unnamed exception: x"),
         (Lying(), "Lying: a lie"),
         (CauseRaises("x"), "CauseRaises: (it could not be described: RuntimeError)"),
     ],
@@ -148,7 +148,7 @@ def test_a_bottomless_recursion_is_told_at_both_ends() -> None:
     with pytest.raises(RecursionError) as caught:
         deeper(0)
     text = describe(caught.value)
-    assert "frames left out]" in text
+    assert "frames omitted]" in text
     assert len(text) < 12_000
     assert "deeper(0)" in text
 
@@ -160,7 +160,7 @@ def test_the_end_of_a_traceback_that_is_too_long_is_kept() -> None:
     text = describe(error)
     assert len(text) <= LONGEST_TEXT
     assert text.startswith("ValueError: the end\n\nTraceback")
-    assert "the middle is left out" in text
+    assert "the middle is omitted" in text
     assert text.endswith("n\n")
 
 
@@ -208,7 +208,7 @@ def test_an_exit_code_is_told_in_words(code: int, words: str) -> None:
 def test_a_dead_process_tells_its_reason_and_its_last_stderr() -> None:
     died = ProcessDied("its process was killed by SIGSEGV", "x" * 100_000 + "\nlast words\n")
     text = describe(raised(died))
-    assert text.startswith("its process was killed by SIGSEGV; the last it wrote to stderr:\n")
+    assert text.startswith("its process was killed by SIGSEGV; its last output on stderr:\n")
     assert text.endswith("\nlast words")
     assert len(text) < LONGEST_STDERR + 100
     again = pickle.loads(pickle.dumps(died))

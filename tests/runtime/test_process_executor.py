@@ -235,7 +235,7 @@ async def test_a_main_file_without_a_guard_is_told_so_and_does_not_breed(tmp_pat
         subprocess.run, [sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert over.returncode == 1
-    assert 'put what starts it under `if __name__ == "__main__":`' in over.stderr
+    assert 'move the code that starts it under `if __name__ == "__main__":`' in over.stderr
 
 
 def test_what_a_child_could_not_find_is_refused_with_the_way_out() -> None:
@@ -245,7 +245,7 @@ def test_what_a_child_could_not_find_is_refused_with_the_way_out() -> None:
         def method(self, _: RunningJob) -> None: ...
 
     for function in (inner, lambda _: None, functools.partial(processors.double), Thing().method):
-        with pytest.raises(InvalidArgument, match="at the top of a module") as refused:
+        with pytest.raises(InvalidArgument, match="at the top level of a module") as refused:
             ProcessExecutor(function)
         assert refused.value.field == "process"
     for wrong in ({"processes": 0}, {"memory_limit": 0}, {"memory_limit": 1.5}, {"cancel_grace": -1}):
@@ -527,7 +527,7 @@ async def test_the_last_stderr_tells_where_it_crashed(bench: Bench) -> None:
     with pytest.raises(ProcessDied) as died:
         await bench.run(bench.executor(processors.segfaults))
     text = describe(died.value)
-    assert text.startswith("its process was killed by SIGSEGV; the last it wrote to stderr:\nabout to read address 0\n")
+    assert text.startswith("its process was killed by SIGSEGV; its last output on stderr:\nabout to read address 0\n")
     assert "Fatal Python error: Segmentation fault" in text
     assert "in segfaults" in text
 
@@ -554,7 +554,7 @@ async def test_without_a_limit_a_job_has_what_the_worker_has(bench: Bench) -> No
 
 
 @pytest.mark.prove
-async def test_a_flood_to_stderr_fills_neither_memory_nor_disk(
+async def test_a_flood_of_output_on_stderr_does_not_fill_memory_or_disk(
     bench: Bench, proving: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     flood = 60_000

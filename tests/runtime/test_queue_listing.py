@@ -153,7 +153,7 @@ async def test_a_job_is_removed_unless_a_worker_has_it(queue: Queue, backend: Ba
     for status in EVERY_STATUS:
         if status.holds_capacity:
             refusal = await refused(backend, queue.remove_job(f"{status}"), InvalidTransition)
-            assert "a worker has it" in str(refusal)
+            assert "a worker holds it" in str(refusal)
         else:
             await queue.remove_job(f"{status}")
             assert (await story(backend, f"{status}"))[-1] == "job.removed"

@@ -176,7 +176,7 @@ async def test_a_pass_survives_the_failure_of_each_of_its_steps_and_does_the_oth
         tick = await scheduler.tick()
         assert len(tick.failed) == len(trouble.failing)
         assert Tick(*(getattr(tick, name) for name in Tick.__slots__[:-1])) == done
-    assert sum("will be repeated: BackendUnavailable: no " in line for line in caplog.messages) == 4 + 3 + 2 + 1
+    assert sum("failed; trying again: BackendUnavailable: no " in line for line in caplog.messages) == 4 + 3 + 2 + 1
     errors = [event for event in await backend.read_events() if event.event == "worker.error"]
     assert len(errors) == 4, "each trouble is told once, however often it comes"
     assert {event.assignee_id for event in errors} == {scheduler.id}
@@ -403,7 +403,7 @@ async def test_it_survives_every_error_of_its_store_and_forgets_nothing(
             return len(fired) == 1 and "job.promoted" in await told(backend, "later")
 
         await eventually(did_it)
-    assert any("works again" in line for line in caplog.messages)
+    assert any("has recovered" in line for line in caplog.messages)
 
 
 async def test_a_slow_clean_up_makes_no_schedule_late(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

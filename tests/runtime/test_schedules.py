@@ -216,7 +216,9 @@ async def test_who_asks_why_a_schedule_or_a_run_to_come_does_not_run_is_told_whe
     ):
         await queue.explain("hourly@x")
     clock.advance(3700)
-    with pytest.raises(JobNotFound, match="It was due at 2026-01-01 13:00:00 UTC and has not fired: no scheduler is running"):
+    with pytest.raises(
+        JobNotFound, match="It was due at 2026-01-01 13:00:00 UTC and has not fired: no scheduler is running"
+    ):
         await queue.explain("hourly@2026-01-01T13:00:00Z")
     await queue.pause_schedule("hourly")
     with pytest.raises(JobNotFound, match="It is paused; resume it with resume_schedule"):

@@ -226,7 +226,7 @@ async def test_a_thread_that_cannot_be_reached_is_left_to_itself(
                 over.set()
     finally:
         over.set()
-    assert "its thread cannot be ended" in caplog.text
+    assert "its thread cannot be stopped" in caplog.text
     assert await status_of(backend, "deaf") is S.STOPPED
 
 

@@ -130,7 +130,7 @@ async def test_a_result_that_raises_when_it_is_looked_at_is_a_failure(backend: B
         await until(lambda: worker.running == 0)
     assert job.status is S.DEAD
     assert "mind the trap" in job.error_message
-    assert "what it returned cannot be stored" in job.error_message
+    assert "its result cannot be stored" in job.error_message
 
 
 async def test_a_failed_job_that_completes_later_does_not_look_failed(backend: Backend, queue: Queue) -> None:

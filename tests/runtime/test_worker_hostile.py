@@ -267,7 +267,7 @@ async def test_one_outcome_that_cannot_be_written_holds_up_no_other(
         job = await comes_to(backend, "poison", S.DEAD)  # its lease is renewed no longer, and it is no crash for ever
         await happens(backend, "worker.error")
     assert (job.executions, job.crashes) == (2, 2)
-    assert "cannot be written and is given up" in caplog.text
+    assert "cannot write the outcome" in caplog.text
 
 
 async def test_a_store_that_fails_for_a_moment_costs_no_outcome(

@@ -71,13 +71,13 @@ async def test_a_retry_is_a_warning_with_its_delay_and_a_final_failure_an_error_
     retry, final = lines(caplog, "01a1")
     assert retry.levelno == logging.WARNING
     assert re.fullmatch(
-        r"export\[01a1\] failed after \d+ ms and is tried again in 0\.001 s \(attempt 1 of 2\): ValueError: no page 7",
+        r"export\[01a1\] failed after \d+ ms; retrying in 0\.001 s \(attempt 1 of 2\): ValueError: no page 7",
         retry.getMessage(),
     )
     assert retry.exc_info is None
     assert final.levelno == logging.ERROR
     assert re.fullmatch(
-        r"export\[01a1\] failed for good after \d+ ms \(attempt 2 of 2\): ValueError: no page 7", final.getMessage()
+        r"export\[01a1\] failed permanently after \d+ ms \(attempt 2 of 2\): ValueError: no page 7", final.getMessage()
     )
     assert final.exc_info is not None
     assert final.exc_info[1] is raised[-1]
@@ -170,7 +170,7 @@ def test_no_control_character_of_a_job_reaches_the_terminal_of_a_program_without
     done = subprocess.run(command, capture_output=True, check=False, timeout=50)
     assert done.returncode == 0, done.stderr
     told = done.stderr.decode()
-    assert "failed for good" in told
+    assert "failed permanently" in told
     assert "raise ValueError" not in told, "a program given with -c has no source lines"
     assert "Traceback (most recent call last):" in told
     assert "\\x1b]52;c;ZXZpbA==\\x07\\x9b2J\\u202e" in told

@@ -196,7 +196,7 @@ async def test_a_strategy_that_gives_no_answer_leaves_it_to_the_backoff(
             backend, queue, clock, 2, strategies={"odd": strategy}, attempts=2, retry_strategy="odd", backoff=4
         )
     assert waits == [4]
-    assert "'odd' failed on job a" in caplog.text
+    assert "'odd' raised an error on job a" in caplog.text
 
 
 async def test_an_infinite_wait_is_no_further_try(backend: Backend, queue: Queue) -> None:

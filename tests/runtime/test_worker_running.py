@@ -370,7 +370,7 @@ async def test_current_job_is_known_wherever_the_processor_goes(backend: Backend
         **{f"{name} {where}": name for name in "ab" for where in ("called", "in a task", "in a thread")},
         "c def": "c",
     }
-    with pytest.raises(Exception, match="no job is being run here"):
+    with pytest.raises(Exception, match="no job runs here"):
         current_job()
 
 

@@ -20,10 +20,10 @@ _process = 0
 
 
 def submit(work: Coroutine[Any, Any, R]) -> Future[R]:
-    """Starts the work on the background loop; any thread may wait for the future."""
+    """Start the coroutine on the background loop; any thread may wait for the future."""
     global _loop, _process
     with _lock:
-        if _loop is None or _process != os.getpid():  # a fork leaves the thread behind
+        if _loop is None or _process != os.getpid():  # a forked process has no copy of the thread
             _loop, _process = asyncio.new_event_loop(), os.getpid()
             threading.Thread(target=_serve, args=(_loop,), name="longshore-background", daemon=True).start()
         loop = _loop
@@ -31,17 +31,17 @@ def submit(work: Coroutine[Any, Any, R]) -> Future[R]:
 
 
 def run(work: Coroutine[Any, Any, R]) -> R:
-    """Runs the work on the background loop and blocks the calling thread, which must not run an event loop."""
+    """Run the coroutine on the background loop and block the calling thread, which must not run an event loop."""
     begun = begin(work)
     try:
         return begun.result()
-    except BaseException:  # perhaps raised into this thread by a signal: then the work is cancelled, too
+    except BaseException:  # a signal handler may raise here: cancel the work too
         begun.cancel()
         raise
 
 
 def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], R]:
-    """The same method for code without an event loop: `close_sync = blocking(close)`."""
+    """Return the method for code without an event loop: `close_sync = blocking(close)`."""
 
     @wraps(method)
     def waiting(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -52,13 +52,13 @@ def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
 
 
 def begin(work: Coroutine[Any, Any, R]) -> Future[R]:
-    """Starts work that the calling thread will wait for; refuses a thread that runs an event loop."""
+    """Start work that the calling thread will wait for; refuse a thread that runs an event loop."""
     refuse_in_event_loop(work)
     return submit(work)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that the calling thread runs, or None."""
+    """Return the event loop that the calling thread runs, or None."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -66,10 +66,10 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def refuse_in_event_loop(work: Coroutine[Any, Any, Any]) -> None:
-    """Raises RuntimeError if the calling thread runs an event loop, which waiting for the work would stop."""
+    """Raise RuntimeError if the calling thread runs an event loop."""
     if running_loop() is not None:
         work.close()
-        raise RuntimeError("a blocking call inside an event loop would stop it; use the same verb with await")
+        raise RuntimeError("this call would block the running event loop; await the async method instead")
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,4 +1,4 @@
-"""Examines a store: the findings of `core/health.py`, stuck jobs, and why one job is not running."""
+"""Examines a store: the findings of `core/health.py`, stuck jobs, and the reasons why jobs wait."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from longshore.runtime.queue import Queue
 _AT_ONCE = 500
 _NAMED = 3
 _OLDEST = 10_000
-"""Waiting jobs of a queue that are searched for types that no worker claims."""
+"""The oldest waiting jobs of a queue that are searched for types that no worker claims."""
 _MOST_ASKED = 200
-"""Jobs that are asked for their reasons at most: each is a look of its own at the store."""
+"""The most jobs whose reasons are read, each with its own query."""
 
 
 async def given_back(queue: Queue, now: datetime) -> list[Finding]:
-    """Of each queue and type the jobs that come back to wait again, since long: their `run_at` is always soon.
+    """Find jobs that have been released again and again for a long time, by queue and type.
 
-    A type that no worker knows never runs. A task that puts itself off may well mean it, so that is a warning only.
+    A type that no worker knows never runs: a problem. A task may snooze on purpose, so that is only a warning.
     """
     groups: dict[tuple[str, str], list[Job]] = {}
     waiting = JobFilter(statuses=(JobStatus.UNKNOWN_RETRY,))
@@ -41,7 +41,7 @@ async def given_back(queue: Queue, now: datetime) -> list[Finding]:
         for reason in await _reasons(queue, jobs[0], "given_back"):
             unknown = str(reason.details["reason"]).startswith(NO_TASK_NAMED)
             found = (
-                f"{len(jobs)} jobs of type {job_type} in queue {name} are given back again and again, the first since "
+                f"{len(jobs)} jobs of type {job_type} in queue {name} are released again and again, the first since "
                 f"{_taken_since(jobs[0]):%Y-%m-%d %H:%M} UTC: {_named([job.id for job in jobs])}"
             )
             findings.append(Finding("starving jobs", "problem" if unknown else "warning", found, str(reason)))
@@ -49,12 +49,12 @@ async def given_back(queue: Queue, now: datetime) -> list[Finding]:
 
 
 def _taken_since(job: Job) -> datetime:
-    """When it was taken first, or first after its last failure; its own time to run was before that."""
+    """Return when it was claimed first, or first after its last failure."""
     return max(filter(None, (job.created_at, job.started_at, job.last_retry_at)))
 
 
 async def waiting_for_nobody(queue: Queue, now: datetime) -> list[Finding]:
-    """Jobs that wait, since long, for an id that no job has."""
+    """Find jobs that have waited for long for an id that no job has."""
     waiting, asked = [], 0
     async for job in _with_unknown_dependencies(queue, now):
         reasons = await _reasons(queue, job, "waiting_for_dependencies")
@@ -65,12 +65,12 @@ async def waiting_for_nobody(queue: Queue, now: datetime) -> list[Finding]:
             break
     if not waiting:
         return []
-    found = f"jobs wait since long for an id that no job has: {_named([job_id for job_id, _ in waiting])}"
+    found = f"jobs have waited for long for an id that no job has: {_named([job_id for job_id, _ in waiting])}"
     return [Finding("starving jobs", "problem", found, waiting[0][1])]
 
 
 async def _with_unknown_dependencies(queue: Queue, now: datetime) -> AsyncIterator[Job]:
-    """Those with an id among their dependencies that no job has now; it may be done and removed, so they are asked."""
+    """Yield jobs with an unknown id among their dependencies. That job may have completed and been removed."""
     waiting = JobFilter(statuses=(JobStatus.WAITING_CHILDREN,))
     async for page in pages(queue.backend, waiting, at_once=_AT_ONCE, oldest_first=True):
         old = [job for job in page.items if job.created_at is not None and now - job.created_at > STARVING]
@@ -94,7 +94,7 @@ def _named(ids: list[str]) -> str:
 
 
 async def check_up(queue: Queue) -> list[Finding]:
-    """Everything there is to say, the store itself first."""
+    """Return all findings, those about the store first."""
     findings: list[Finding] = []
     step = newest = None
     if isinstance(queue.backend, ReportsHealth):
@@ -102,11 +102,11 @@ async def check_up(queue: Queue) -> list[Finding]:
         step, newest = condition.clock_step, condition.newest
         findings += judge_store(condition)
     else:
-        findings.append(Finding("store", "ok", "what it stands on cannot be seen from here; ask where it runs"))
+        findings.append(Finding("store", "ok", "this store does not report its health"))
     before = machine_time()
     now = await queue.backend.now()
     after = machine_time()
-    machine = min(max(now, before), after)  # ignore the time that the query took
+    machine = min(max(now, before), after)  # ignore the time of the query
     findings.append(judge_clock(machine, now, step, newest))
     stuck, held = await _stuck(queue, now)
     findings += stuck
@@ -119,7 +119,7 @@ async def check_up(queue: Queue) -> list[Finding]:
 
 
 async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[str | None]]:
-    """Jobs whose lease ended long ago, for which somebody should have come; and how many jobs each worker holds."""
+    """Find jobs whose lease expired long ago; also return how many jobs each worker holds."""
     held = JobFilter(statuses=tuple(HOLDS_CAPACITY))
     in_hand: Counter[str | None] = Counter()
     late = []
@@ -131,13 +131,15 @@ async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[st
             if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
         ]
     if not late:
-        return [Finding("stuck jobs", "ok", f"{in_hand.total()} jobs in hand, none beyond its lease")], in_hand
-    found = f"{len(late)} jobs are held beyond their leases: {', '.join(late[:_NAMED])}"
-    return [Finding("stuck jobs", "problem", found, "nobody sweeps: start longshore scheduler, or a worker")], in_hand
+        return [Finding("stuck jobs", "ok", f"{in_hand.total()} running jobs, all with a valid lease")], in_hand
+    found = f"{len(late)} running jobs have an expired lease: {', '.join(late[:_NAMED])}"
+    return [
+        Finding("stuck jobs", "problem", found, "no process sweeps; start longshore scheduler or a worker")
+    ], in_hand
 
 
 async def _starving(queue: Queue, now: datetime) -> list[Finding]:
-    """Of each queue the job that waits longest, if it waits for too long, with the reason; and those in vain."""
+    """Find the oldest waiting job of each queue that waits too long, with the reason, and jobs that cannot run."""
     findings = [*await given_back(queue, now), *await waiting_for_nobody(queue, now)]
     for info in await queue.list_queues():
         waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
@@ -147,15 +149,15 @@ async def _starving(queue: Queue, now: datetime) -> list[Finding]:
             since = max(time for time in times if isinstance(time, datetime))
             if now - since > STARVING:
                 why = await queue.explain(job.id)
-                found = f"{job.id} of queue {info.name} waits since {since:%Y-%m-%d %H:%M} UTC"
+                found = f"{job.id} of queue {info.name} has waited since {since:%Y-%m-%d %H:%M} UTC"
                 findings.append(Finding("starving jobs", "problem", found, " ".join(map(str, why.reasons))))
-    return findings or [Finding("starving jobs", "ok", f"no job waits for more than {STARVING.seconds // 60} min")]
+    return findings or [Finding("starving jobs", "ok", f"no job has waited for more than {STARVING.seconds // 60} min")]
 
 
 async def _workers(
     queue: Queue, workers: Sequence[WorkerInfo], held: Counter[str | None], now: datetime
 ) -> list[Finding]:
-    """A worker without heartbeats is reported only while it holds a job; after that other workers run its jobs."""
+    """Report workers without heartbeats only while they hold a job; then other workers run it."""
     alive, silent = 0, []
     for worker in workers:
         if worker.state != "running" or worker.seen_at is None:
@@ -170,9 +172,9 @@ async def _workers(
 
 
 async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: datetime) -> list[Finding]:
-    """Types that no live worker claims, among the oldest waiting jobs of each queue."""
+    """Find types that no live worker claims, among the oldest waiting jobs of each queue."""
     alive = [worker for worker in workers if state_of_worker(worker.state, worker.seen_at, now) == "running"]
-    if all(worker.types is None for worker in alive):  # if none is alive, another check reports this
+    if all(worker.types is None for worker in alive):  # without live workers another check reports it
         return []
     findings = []
     for info in await queue.list_queues():
@@ -186,7 +188,7 @@ async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: dat
                     unclaimed.setdefault(job.type, []).append(job.id)
         for job_type, ids in list(unclaimed.items())[:_NAMED]:
             named = ", ".join(ids[:_NAMED])
-            found = f"no live worker claims the type {job_type}; these jobs wait in queue {info.name}: {named}"
-            fix = f"start a worker with a harbor that has the task {job_type}: longshore worker --harbor MODULE:NAME"
+            found = f"no live worker claims the type {job_type}; waiting in queue {info.name}: {named}"
+            fix = f"start a worker whose harbor has the task {job_type}: longshore worker --harbor MODULE:NAME"
             findings.append(Finding("types", "problem", found, fix))
     return findings

@@ -1,4 +1,4 @@
-"""Turns any exception into bounded, readable text."""
+"""Formats any exception as bounded, readable text."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from longshore.core.errors import Fatal, LongshoreError, Snooze
 from longshore.core.validation import LONGEST_TEXT, clean_text
 
 LONGEST_MESSAGE = 8 * 1024
-"""Of an exception: the rest of the free slots is for where it came from."""
+"""The longest message; the rest of the text is for the traceback."""
 LONGEST_STDERR = 16 * 1024
 LONGEST_CHAIN = 10
 MOST_FRAMES = 60
 _LONGEST_LINE = 200
-_CUT = "\n… [cut: the middle is left out]\n"
+_CUT = "\n… [the middle is omitted]\n"
 _PLUMBING = (
     f"{Path(__file__).parent}{os.sep}",
     f"{Path(__file__).parents[1] / 'app'}{os.sep}",
@@ -29,56 +29,56 @@ _PLUMBING = (
     f"{Path(concurrent.futures.__file__).parent}{os.sep}",
     threading.__file__,
 )
-"""Where a handler is called from: frames that tell its author nothing."""
+"""Modules that call handlers: their frames do not help the author of a handler."""
 
 
 class ProcessDied(LongshoreError):
-    """The process that ran the job ended without an answer: a crash, counted as one."""
+    """The process that ran the job ended without an answer, which counts as a crash."""
 
     def __init__(self, reason: str, stderr: str = "") -> None:
         stderr = stderr[-LONGEST_STDERR:].strip()
-        super().__init__(f"{reason}; the last it wrote to stderr:\n{stderr}" if stderr else reason)
+        super().__init__(f"{reason}; its last output on stderr:\n{stderr}" if stderr else reason)
         self.reason = reason
         self.stderr = stderr
 
 
 class RemoteFailure(Exception):
-    """What an exception raised in a child process is in its parent: told, never unpickled."""
+    """An exception that was raised in a child process: its text, never unpickled."""
 
     def __init__(self, text: str, type_names: tuple[str, ...] = ()) -> None:
         super().__init__(text, type_names)
         self.text = text
-        """What `describe` made of it there."""
+        """The text that `describe` returned there."""
         _, _, traceback = text.partition("\n\n")
         if traceback:
             self.add_note(f"in the process that ran the job:\n{traceback}")
         self.type_names = type_names
-        """Its class and the classes above it, as `module.name`."""
+        """Its class and base classes, as `module.name`."""
 
     def __str__(self) -> str:
         return self.text.partition("\n")[0]
 
 
 def type_names(error: BaseException) -> tuple[str, ...]:
-    """The names of an exception's classes, nearest first, by which rules find it across processes."""
+    """Return the names of an exception's classes, nearest first; rules match them across processes."""
     if isinstance(error, RemoteFailure):
         return error.type_names
     return tuple(_full_name(kind) for kind in type(error).__mro__ if kind is not object)
 
 
 def is_a(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether the error is of this kind, here or in the process where it was raised."""
+    """Whether the error is of this kind, here or in the process that raised it."""
     return isinstance(error, kind) or (isinstance(error, RemoteFailure) and _full_name(kind) in error.type_names)
 
 
 def _full_name(kind: type) -> str:
-    # a child knows its parent's main file under this other name
+    # a child imports its parent's main file under this other name
     module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
     return f"{module}.{kind.__qualname__}"
 
 
 def how_it_ended(exit_code: int, when: str = "before the job ended") -> str:
-    """An exit code in words."""
+    """Return an exit code in words."""
     if exit_code >= 0:
         return f"its process exited with code {exit_code} {when}"
     try:
@@ -89,19 +89,19 @@ def how_it_ended(exit_code: int, when: str = "before the job ended") -> str:
 
 
 def describe(error: BaseException) -> str:
-    """`Type: message`, then where it was raised. Never raises, and never more than a store keeps."""
+    """Return `Type: message` and the traceback, within the size that a store keeps. Never raises."""
     try:
         told = _told_elsewhere(error)
         if told is None:
             head = _headline(error)
             told = f"{head}\n\n{_bounded(''.join(_chained(error)), LONGEST_TEXT - len(head) - 2)}"
         return clean_text("error", _bounded(told, LONGEST_TEXT))
-    except BaseException as problem:  # user code runs in here, and a failure must not be lost
+    except BaseException as problem:  # user code runs in here, and the failure must still be recorded
         return f"{_name(error)}: (it could not be described: {_name(problem)})"
 
 
 def _told_elsewhere(error: BaseException) -> str | None:
-    """Of an error whose traceback is of another process, what was told there."""
+    """Return the text of an error that was raised in another process."""
     if isinstance(error, ProcessDied):
         return str(error)
     source = error.__cause__ if type(error) in (Fatal, Snooze) else error
@@ -111,8 +111,8 @@ def _told_elsewhere(error: BaseException) -> str | None:
 def _name(error: BaseException) -> str:
     try:
         return _exact(type(error).__name__)
-    except BaseException:  # a metaclass may do anything
-        return "an exception without a name"
+    except BaseException:  # a metaclass may raise anything
+        return "an unnamed exception"
 
 
 def _headline(error: BaseException) -> str:
@@ -123,7 +123,7 @@ def _headline(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     try:
         text = str(error)
-    except BaseException as problem:  # a broken __str__ is one more thing to report
+    except BaseException as problem:  # a broken __str__ is reported too
         return f"(its message cannot be read: __str__ raised {_name(problem)})"
     length = str.__len__(text)
     if length <= LONGEST_MESSAGE:
@@ -132,11 +132,11 @@ def _message(error: BaseException) -> str:
 
 
 def _exact(text: str) -> str:
-    return text if type(text) is str else "".join((text,))  # a subclass may lie about its length or its parts
+    return text if type(text) is str else "".join((text,))  # a subclass may misreport its length or its parts
 
 
 def _bounded(text: str, limit: int) -> str:
-    """The end tells most, and the beginning what it is the end of."""
+    """Cut the middle: the end says most, and the beginning gives its context."""
     if len(text) <= limit:
         return text
     kept = limit - len(_CUT)
@@ -144,7 +144,7 @@ def _bounded(text: str, limit: int) -> str:
 
 
 def _chained(error: BaseException) -> Iterator[str]:
-    """As Python prints it: what came first stands first."""
+    """Yield the chain as Python prints it: the earliest exception first."""
     chain = [(error, "")]
     seen = {id(error)}
     while len(chain) < LONGEST_CHAIN:
@@ -178,9 +178,9 @@ def _alone(error: BaseException, told_of: set[int], depth: int) -> Iterator[str]
 
 
 def _members(group: BaseExceptionGroup[BaseException], told_of: set[int], depth: int) -> Iterator[str]:
-    # one group may be a member many times over, on every level: told once, or there is no end to it
+    # one group may be a member many times, on every level: show it once, or the text never ends
     if depth >= LONGEST_CHAIN or id(group) in told_of:
-        yield "  … [its members are left out]\n"
+        yield "  … [its members are omitted]\n"
         return
     told_of.add(id(group))
     for number, member in enumerate(group.exceptions[:LONGEST_CHAIN], start=1):
@@ -201,11 +201,11 @@ def _frames(traceback: TracebackType) -> Iterator[str]:
     frames = frames[first:]
     left_out = len(frames) - MOST_FRAMES
     for number, frame in enumerate(frames):
-        # a recursion too deep tells its story at both ends
+        # both ends of a deep recursion matter
         if left_out <= 0 or number < MOST_FRAMES // 4 or number >= MOST_FRAMES // 4 + left_out:
             code = frame.tb_frame.f_code
             yield f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}\n'
             line = linecache.getline(code.co_filename, frame.tb_lineno, frame.tb_frame.f_globals).strip()
             yield f"    {line[:_LONGEST_LINE]}\n" if line else ""
         elif number == MOST_FRAMES // 4:
-            yield f"  … [{left_out} frames left out]\n"
+            yield f"  … [{left_out} frames omitted]\n"

@@ -24,7 +24,7 @@ from longshore.runtime import background
 from longshore.safe_logging import logger
 
 EventListener = Callable[[JobEvent], Any]
-"""Called with each event; what it returns is awaited if it can be."""
+"""Called with each event; an awaitable that it returns is awaited."""
 
 EVERY = "*"
 EVENTS = (
@@ -69,33 +69,33 @@ ALIASES: dict[str, tuple[str, Callable[[JobEvent], bool]]] = {
 BUFFERED = 1_000
 """Events buffered in memory for a busy listener; after that it reads them from the log."""
 PLACE_WITHIN = 1.0
-"""Seconds within which the store must return the end of its log when a listener starts."""
+"""Seconds in which the store must return the end of its log when a listener starts."""
 SHOWN_JOB = 64 * 1024
-"""The largest payload and result, in bytes, of a job that an event carries to a listener."""
+"""The largest size, payload and result in bytes, of a job that an event carries to a listener."""
 _LOADED_AT_ONCE = 20
-"""Jobs loaded in one call: they may be large."""
+"""Jobs loaded in one call, because they may be large."""
 _GRACE = 1.0
-"""Seconds that the other listeners wait for a call, so that all listeners are called in log order."""
+"""Seconds for which the other listeners wait for a call, so that all are called in log order."""
 _FAST, _SLOW_CALLS = 0.02, 3
-"""After three calls in a row over these seconds the others do not wait for a listener until it is fast again. A single
-long call, as on a busy machine, does not change the order."""
+"""After three calls in a row that take longer than this (in seconds), the others do not wait for the listener until it
+is fast again. A single long call, as on a busy machine, does not change the order."""
 _AT_ONCE = 200
-"""Events read by one look: few enough that a plain function called for each does not hold up the loop for long."""
+"""Events per read: few enough that plain listeners do not block the loop for long."""
 _PATIENCE = 1.0
-"""Seconds between two looks when nothing is heard: on PostgreSQL an event may become readable after its commit."""
+"""Seconds between two reads without a notification: on PostgreSQL an event may become readable after its commit."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 _log = logger("longshore.events")
 
 
 def check_event(event: object) -> str:
-    """The name or alias of an event, or "*" for all of them."""
+    """Return the name or alias of an event, or "*" for all."""
     if event == EVERY or event in EVENTS or event in tuple(ALIASES):
         return str(event)
     names = (*EVENTS, *ALIASES)
     near = get_close_matches(str(event), names, n=2)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join(names)}, and * for all"
-    raise InvalidArgument("event", f"there is no event {event!r}{hint}")
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; use one of {', '.join(names)}, or * for all"
+    raise InvalidArgument("event", f"unknown event {event!r}{hint}")
 
 
 def is_named(event: JobEvent, name: str) -> bool:
@@ -109,7 +109,7 @@ def is_named(event: JobEvent, name: str) -> bool:
 async def loaded(
     backend: Backend, events: Sequence[JobEvent], wanted: Callable[[JobEvent], bool] = lambda _: True
 ) -> list[JobEvent]:
-    """The events, with details that the log does not store added to the wanted ones from the current job.
+    """Return the events, with details of the current job added that the log does not store.
 
     `job.added` and `job.active` get the `job` (`job_omitted` with its size if it is too large), `job.completed` its
     result. Nothing is added if the job was removed meanwhile.
@@ -140,14 +140,14 @@ def _with_its_job(event: JobEvent, job: Job | None) -> JobEvent:
 
 
 def place_now(backend: Backend) -> str:
-    """The current end of the log, for a new listener; blocks the calling thread for at most `PLACE_WITHIN`."""
+    """Return the current end of the log for a new listener; block the thread for at most `PLACE_WITHIN`."""
     asked = background.submit(backend.end_of_events())
     try:
         return asked.result(PLACE_WITHIN)
     except TimeoutError:
         asked.cancel()
         raise BackendUnavailable(
-            f"the store did not return the end of its event log within {PLACE_WITHIN:g} s; check that it is reachable, "
+            f"the store did not return the end of its event log within {PLACE_WITHIN:g} s; check its connection, "
             "then call on() again"
         ) from None
 
@@ -172,18 +172,18 @@ class Follower:
         return self._over or self._work.done()
 
     def listen(self, event: str, call: EventListener, place: str) -> Listener:
-        """Adds a listener, which gets the events after this cursor."""
+        """Add a listener, which gets the events after this cursor."""
         listener = Listener(self, event, call, place)
         self.listeners.append(listener)
         return listener
 
     def leave(self, listener: Listener) -> None:
-        """Removes a listener, from any thread; without listeners the log is not read."""
+        """Remove a listener, from any thread; without listeners the log is not read."""
         listener.over = True
         if background.running_loop() is self.loop:
             self._leave(listener)
         else:
-            with suppress(RuntimeError):  # its loop has closed, and it with it
+            with suppress(RuntimeError):  # its loop has closed
                 self.loop.call_soon_threadsafe(self._leave, listener)
 
     def _leave(self, listener: Listener) -> None:
@@ -192,11 +192,11 @@ class Follower:
         listener.stop()
         if not self.listeners:
             self._over = True
-            if asyncio.current_task(self.loop) is not self._work:  # a plain listener may end itself
+            if asyncio.current_task(self.loop) is not self._work:  # a plain listener may remove itself
                 self._work.cancel()
 
     async def end(self) -> None:
-        """Ends all listeners. Waits until the log is no longer read, but not for a call that still runs."""
+        """End all listeners. Wait until the log is no longer read, but not for running calls."""
         listeners = list(self.listeners)
         for listener in listeners:
             self.leave(listener)
@@ -216,7 +216,7 @@ class Follower:
                     for listener in self.listeners:
                         listener.go_on_after(self._place)
                     names = ", ".join(sorted({listener.event for listener in self.listeners}))
-                    _log.warning("the listeners for %s missed events and continue with new ones: %s", names, gap)
+                    _log.warning("listeners for %s missed events and continue with new ones: %s", names, gap)
                 self._place = await self._give_what_is_new(self._place)
                 if not self._over:
                     await self.backend.wait_for_change(_PATIENCE, after=self._place)
@@ -225,20 +225,20 @@ class Follower:
                 return
             except CursorExpired as error:
                 gap, self._place = error, None
-                if pause > _SHORTEST_PAUSE:  # the first time it goes on at once
+                if pause > _SHORTEST_PAUSE:  # the first time it continues at once
                     await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-            except Exception as error:  # keep following: the error may be temporary
+            except Exception as error:  # the error may be temporary
                 known = isinstance(error, LongshoreError)
-                _log.warning("the events cannot be read now, trying again: %s", error, exc_info=not known)
+                _log.warning("cannot read events; trying again: %s", error, exc_info=not known)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _give_what_is_new(self, place: str) -> str:
-        """Passes the events after this cursor to the listeners; returns the new cursor."""
+        """Pass the events after this cursor to the listeners; return the new cursor."""
         events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
         if not events:
-            # another queue changed: continue from its end, or the next wait would return at once
+            # another queue changed: continue from the end, or the next wait would return at once
             end = await self.backend.end_of_events()
             events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
             if not events:
@@ -266,7 +266,7 @@ class Follower:
 
 
 class Listener:
-    """One function that is called with events, one at a time and in log order.
+    """A function that is called with events, one at a time and in log order.
 
     A slow listener does not block the others. While it is busy, up to `BUFFERED` events are kept in memory; after that
     it reads the log from its own cursor until it has caught up.
@@ -289,9 +289,9 @@ class Listener:
         self._work: asyncio.Task[None] | None = None
 
     def give(self, event: JobEvent) -> asyncio.Task[None] | None:
-        """Calls the function with a matching event, or buffers the event while the function is busy.
+        """Call the function with a matching event, or buffer the event while the function is busy.
 
-        Returns the task of the call if the other listeners should wait for it.
+        Return the task of the call if the other listeners should wait for it.
         """
         if self.over or self._behind is not None:
             return None
@@ -308,12 +308,12 @@ class Listener:
         return work if self._slow_calls < _SLOW_CALLS else None
 
     def go_on_after(self, place: str) -> None:
-        """The log went back or was pruned: its own place, if that lies beyond the log's end, is of no use any more."""
+        """Move back to this cursor after the log was restored or pruned, if its own lies beyond the end."""
         if comes_after(self._after, place):
             self._after = place
 
     def stop(self) -> None:
-        """Gets no more events; a call that runs may finish."""
+        """Take no more events; a running call may finish."""
         self.over = True
         self._waiting.clear()
         if self._work is None:
@@ -322,7 +322,7 @@ class Listener:
             self._work.cancel()
 
     async def ended(self) -> None:
-        """Waits until it no longer reads the log, but not for a call that still runs."""
+        """Wait until it no longer reads the log, but not for a running call."""
         if self._work is not None and not self._telling:
             await asyncio.wait([self._work])
 
@@ -334,20 +334,20 @@ class Listener:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "a listener for %s is %d events behind and continues from the log; no event is lost",
+                "a listener for %s is more than %d events behind and reads them from the log; no event is lost",
                 self.event,
                 BUFFERED,
             )
 
     def _begin(self, event: JobEvent) -> Awaitable[Any] | None:
-        """Calls the function; returns its awaitable, if any."""
+        """Call the function; return its awaitable, if any."""
         with self._failures_logged(event):
             answer = self._call(event)
             return answer if inspect.isawaitable(answer) else None
         return None
 
     async def _go_on(self, answer: Awaitable[Any], event: JobEvent) -> None:
-        """Awaits the first call, then makes the calls that were buffered meanwhile."""
+        """Await the first call, then make the calls that were buffered meanwhile."""
         try:
             await self._finish(answer, event)
             pause = _SHORTEST_PAUSE
@@ -365,7 +365,7 @@ class Listener:
                     self._behind = None
                 except Exception as error:
                     known = isinstance(error, LongshoreError)
-                    _log.warning("the events cannot be read now, trying again: %s", error, exc_info=not known)
+                    _log.warning("cannot read events; trying again: %s", error, exc_info=not known)
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
@@ -374,7 +374,7 @@ class Listener:
                 self._call = _nothing
 
     async def _read_on(self, place: str) -> None:
-        """Calls the function with a page of the log, until it has caught up with the follower."""
+        """Call the function with pages of the log until it has caught up with the follower."""
         events = await self._follower.backend.read_events(place, _AT_ONCE, queue=self._follower.queue)
         for first in range(0, len(events), _LOADED_AT_ONCE):
             some = events[first : first + _LOADED_AT_ONCE]
@@ -404,17 +404,17 @@ class Listener:
 
     @contextmanager
     def _failures_logged(self, event: JobEvent) -> Iterator[None]:
-        """Logs what the function raises: it must not stop the listener."""
+        """Log an exception of the function; it must not stop the listener."""
         name = event.event if event.job_id is None else f"{event.event} of job {event.job_id!r}"
         try:
             yield
         except asyncio.CancelledError:
             if self._work is not None and self._work.cancelling():
                 raise
-            _log.warning("a listener for %s was cancelled by what it awaited, on %s", self.event, name)
+            _log.warning("a listener for %s was cancelled inside its own await, on %s", self.event, name)
         except Exception:
-            _log.exception("a listener for %s failed on %s", self.event, name)
+            _log.exception("a listener for %s raised an error on %s", self.event, name)
 
 
 def _nothing(_: JobEvent) -> None:
-    """Does nothing."""
+    """Ignore the event."""

@@ -21,7 +21,7 @@ from longshore.core.vocabulary import statuses_for, word_for
 _FIRST = 16
 """Jobs in the first page, before their size is known; each next page is up to four times as long."""
 _MOST_BYTES = 32 * 1024 * 1024
-"""Of what the jobs of one page carry, if all are as large as the largest so far."""
+"""The most bytes of one page, if every job is as large as the largest so far."""
 
 _FOUND_AT_ONCE = 1_000
 
@@ -35,7 +35,7 @@ async def pages(
     oldest_first: bool = False,
     due: bool | None = None,
 ) -> AsyncIterator[Page]:
-    """All of them, or `most`: then the last page has a cursor, where there are more. Those of large jobs are short."""
+    """Yield pages of all matching jobs, or of `most`. Pages of large jobs are short; a cursor means that more match."""
     cursor: str | None = None
     following, largest = _FIRST, 1
     while most > 0:
@@ -52,7 +52,7 @@ async def pages(
 
 
 async def jobs_by_id(backend: Backend, ids: Sequence[str]) -> list[Job]:
-    """Those of these jobs that there are."""
+    """Return the jobs with these ids that exist."""
     found: list[Job] = []
     for first in range(0, len(ids), _FOUND_AT_ONCE):
         wanted = ids[first : first + _FOUND_AT_ONCE]
@@ -69,28 +69,28 @@ UNFINISHED = frozenset(JobStatus) - FINAL
 
 
 def alone(where: JobFilter, tags: object, job_ids: object, queue: object) -> JobFilter:
-    """The filter, if it means something and nothing else is given beside it."""
+    """Return the filter if it has a condition and is the only argument."""
     if tags or job_ids or queue is not None:
-        raise InvalidArgument("where", "stands alone: put tags, ids and queues into the JobFilter")
+        raise InvalidArgument("where", "cannot be combined with tags, job_ids or queue; put them into the JobFilter")
     if check_filter(where) == JobFilter():
-        raise InvalidArgument("where", "is empty: name something in it, for this would mean every job")
+        raise InvalidArgument("where", "has no condition and would match every job; set at least one field")
     return where
 
 
 def refuse_filter(tags: object) -> None:
-    """Refuses a filter that is given as `tags`: it belongs into `where`."""
+    """Refuse a filter that is passed as `tags`."""
     if isinstance(tags, JobFilter):
-        raise InvalidArgument("tags", "must be a list of names; give a JobFilter as where=JobFilter(…)")
+        raise InvalidArgument("tags", "must be a list of names; pass a JobFilter as where=JobFilter(…)")
 
 
 def within(where: JobFilter, statuses: frozenset[JobStatus]) -> JobFilter | None:
-    """The filter, for jobs in these statuses only; None if it asks for none of them."""
+    """Return the filter limited to these statuses, or None if it matches none of them."""
     wanted = statuses & frozenset(where.statuses or statuses)
     return dataclasses.replace(where, statuses=tuple(sorted(wanted))) if wanted else None
 
 
 async def ids_of(backend: Backend, where: JobFilter, statuses: frozenset[JobStatus]) -> AsyncIterator[list[str]]:
-    """The jobs that match and are in one of these statuses, some hundreds at a time."""
+    """Yield the ids of matching jobs in these statuses, some hundreds at a time."""
     wanted = within(where, statuses)
     if wanted is None:
         return
@@ -100,7 +100,7 @@ async def ids_of(backend: Backend, where: JobFilter, statuses: frozenset[JobStat
 
 
 async def delete_final(backend: Backend, ids: Sequence[str]) -> int:
-    """All at once; if one of them came back to life meanwhile, the others one by one. Returns how many went."""
+    """Delete all at once; if one is no longer final, delete the rest one by one. Return how many were deleted."""
     try:
         await backend.delete_jobs(job_ids=ids)
     except InvalidTransition:
@@ -111,7 +111,7 @@ async def delete_final(backend: Backend, ids: Sequence[str]) -> int:
 
 
 async def each(ids: Sequence[str], act: Callable[[str], Awaitable[None]]) -> int:
-    """Side by side: a store that commits in groups makes few commits of them. Returns how many it could be done to."""
+    """Apply the action to all concurrently, so that a store can group the commits. Return how many succeeded."""
 
     async def one(job_id: str) -> bool:
         try:
@@ -122,7 +122,7 @@ async def each(ids: Sequence[str], act: Callable[[str], Awaitable[None]]) -> int
 
     acting = [asyncio.ensure_future(one(job_id)) for job_id in ids]
     if acting:
-        await asyncio.wait(acting)  # all of them, so that none is left behind when one fails
+        await asyncio.wait(acting)  # all of them, so that none is left running when one fails
     return sum([done.result() for done in acting])
 
 
@@ -130,9 +130,9 @@ _RETRIED_AT_ONCE = 200
 
 
 async def retry_jobs(backend: Backend, wanted: JobFilter, *, dry_run: bool, reset: bool, actor: str) -> int:
-    """Retries the dead jobs that match, and returns how many; with `dry_run` it only counts them."""
+    """Retry the matching dead jobs and return how many; with `dry_run` only count them."""
     if any(status is not JobStatus.DEAD for status in check_filter(wanted).statuses):
-        raise InvalidArgument("filter.statuses", "must be left out, or DEAD: no other job can be retried")
+        raise InvalidArgument("filter.statuses", "must be empty or DEAD; only dead jobs can be retried")
     dead = dataclasses.replace(wanted, statuses=(JobStatus.DEAD,))
 
     async def retry(job_id: str) -> None:
@@ -146,16 +146,16 @@ async def retry_jobs(backend: Backend, wanted: JobFilter, *, dry_run: bool, rese
 
 WORDS = ("PENDING", "DELAYED", "ACTIVE", "COMPLETED", "FAILED", "WAITING_CHILDREN", "CANCELLED")
 WAITING = "waiting"
-"""What a count calls PENDING once more, as BullMQ does; also understood as a status."""
+"""The second name of PENDING in counts, as in BullMQ; also accepted as a status."""
 _LISTED_AT_ONCE = 500
 
 Standings = dict[JobStatus, bool | None]
-"""Statuses that are wanted; of an eligible one perhaps only the due (True) or those still to come (False)."""
+"""Requested statuses; an eligible one may be limited to due jobs (True) or delayed jobs (False)."""
 StatusLike = JobStatus | str
 
 
 def standings(field: str, statuses: StatusLike | Iterable[StatusLike]) -> Standings:
-    """The statuses for JobStatus members, their names, and BullMQ's words, in any case of letters."""
+    """Return the statuses for JobStatus members, their names and BullMQ's words, in upper or lower case."""
     wanted: Standings = {}
     for status in [statuses] if isinstance(statuses, str) or not isinstance(statuses, Iterable) else statuses:
         for found, due in _standing(field, status).items():
@@ -178,7 +178,7 @@ def _standing(field: str, status: object) -> Standings:
 async def jobs_standing(
     backend: Backend, queue: str | None, wanted: Standings, *, oldest_first: bool = False
 ) -> AsyncIterator[Job]:
-    """Returns the jobs of a range, newest first or oldest first."""
+    """Yield the jobs in these statuses, newest first or oldest first."""
     lines = [_line(backend, queue, statuses, due, oldest_first) for due, statuses in _by_time(wanted).items()]
     heads = [(job, line) for line in lines if (job := await anext(line, None)) is not None]
     while heads:
@@ -192,7 +192,7 @@ async def jobs_standing(
 
 
 def _by_time(wanted: Standings) -> dict[bool | None, list[JobStatus]]:
-    """Groups the statuses that one listing can show together."""
+    """Group the statuses that one listing can return together."""
     by_time: dict[bool | None, list[JobStatus]] = {}
     for status, due in wanted.items():
         if status in ELIGIBLE:
@@ -215,7 +215,7 @@ async def _line(
 async def jobs_in_range(
     backend: Backend, queue: str | None, wanted: Standings, start: int, end: int, *, asc: bool
 ) -> list[Job]:
-    """Those from `start` to `end`, both included, newest first or oldest first; a negative one counts from the end."""
+    """Return the jobs from `start` to `end` inclusive, newest or oldest first; negative ones count from the end."""
     check_number("start", start, least=SMALLEST)
     check_number("end", end, least=SMALLEST)
     if start < 0 and end < 0:  # count from the other end, which is nearer
@@ -234,7 +234,7 @@ async def jobs_in_range(
 
 
 async def count_by_word(backend: Backend, queue: str | None) -> dict[str, int]:
-    """Every word with its count, and `waiting` for PENDING once more."""
+    """Return the count of every word, and `waiting` as a second name of PENDING."""
     counts = dict.fromkeys(WORDS, 0)
     for status, jobs in (await backend.count_jobs(queue)).items():
         word = word_for(status, "bullmq")
@@ -242,24 +242,24 @@ async def count_by_word(backend: Backend, queue: str | None) -> dict[str, int]:
             counts[word] += jobs
     delayed = 0
     if counts["PENDING"]:
-        delayed = min(await backend.count_delayed(queue), counts["PENDING"])  # some may have come meanwhile
+        delayed = min(await backend.count_delayed(queue), counts["PENDING"])  # some may have been added meanwhile
     return counts | {"PENDING": counts["PENDING"] - delayed, "DELAYED": delayed, WAITING: counts["PENDING"] - delayed}
 
 
-# -- removing
+# -- remove
 
 
 async def remove_job(backend: Backend, job: Job) -> None:
-    """Removes one job for good. A waiting job is cancelled first; a job that a worker holds is refused."""
+    """Remove one job permanently. A waiting job is cancelled first; a job that a worker holds is refused."""
     if await remove_all(backend, [job]):
         return
     with suppress(JobNotFound):
         status = (await backend.get_job(job.id)).status
-        raise InvalidTransition(job.id, status, "removed", "a worker has it; cancel it, and remove it when it ended")
+        raise InvalidTransition(job.id, status, "removed", "a worker holds it; cancel it first")
 
 
 async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
-    """Removes the jobs that no worker holds; waiting ones are cancelled first. Returns the removed ids."""
+    """Remove the jobs that no worker holds; cancel waiting ones first. Return the removed ids."""
     called_off = [job.id for job in jobs if not job.status.final and not job.status.holds_capacity]
     if called_off:
         await backend.cancel_jobs(job_ids=called_off, held=False)
@@ -268,7 +268,7 @@ async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
         return []
     try:
         await backend.delete_jobs(job_ids=ids)
-    except InvalidTransition:  # one of them was claimed or retried meanwhile: remove the others one by one
+    except InvalidTransition:  # one was claimed or retried meanwhile: remove the others one by one
         if len(jobs) == 1:
             return []
         return [gone for job in jobs for gone in await remove_all(backend, [job])]
@@ -276,7 +276,7 @@ async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
 
 
 async def clean(backend: Backend, queue: str | None, grace: Duration, status: StatusLike, limit: int) -> list[str]:
-    """Removes jobs of this status that ended (or were created) at least `grace` ago, oldest first."""
+    """Remove jobs of this status that ended (or were created) at least `grace` ago, oldest first."""
     wanted = standings("status", status)
     if HOLDS_CAPACITY & wanted.keys():
         raise InvalidArgument("status", f"{status} jobs are held by workers; cancel them first")
@@ -292,12 +292,12 @@ async def clean(backend: Backend, queue: str | None, grace: Duration, status: St
 
 def _since(job: Job) -> datetime:
     since = job.created_at if job.finalized_at is None else job.finalized_at
-    assert since is not None  # every stored job has a beginning
+    assert since is not None  # every stored job has a creation time
     return since
 
 
 async def empty(backend: Backend, queue: str | None) -> None:
-    """Removes everything that waits: for its turn, its time or other jobs. What runs and what has ended stays."""
+    """Remove all waiting jobs: due, delayed or waiting for dependencies. Running and final jobs stay."""
     waiting = {**dict.fromkeys(ELIGIBLE, None), JobStatus.WAITING_CHILDREN: None}
     await _remove_in_batches(backend, [job async for job in jobs_standing(backend, queue, waiting)])
 

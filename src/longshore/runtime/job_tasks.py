@@ -24,14 +24,14 @@ from longshore.runtime.running_job import RunningJob, job_of_the_caller
 from longshore.safe_logging import logger
 
 _LONGEST_STEP = 0.005
-"""Seconds for which jobs that end without waiting may share one task before other work on the loop runs."""
+"""Seconds for which jobs that never wait may share one task before other work on the loop runs."""
 _FORCE_SLACK = 3.0
-"""Seconds after the grace in which an executor ends by force what did not end by itself."""
+"""Seconds after the grace period in which an executor ends an attempt by force."""
 
 _log = logger("longshore.worker")
 
 StopReason = Literal["cancelled", "timeout", "lost", "stopping"]
-"""Why an attempt should end early. A lost attempt has no outcome: another worker may own the job."""
+"""Why an attempt is stopped early. A lost attempt has no outcome: another worker may own the job."""
 
 
 class Attempt:
@@ -54,7 +54,7 @@ class Attempt:
         self.record = record
         self.job: RunningJob | None = None
         self.interruptible = False
-        """Whether the executor has the job: a CancelledError before or after would hit our own code."""
+        """Whether the executor has the job. Before and after, a CancelledError would hit the worker's own code."""
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         """Ends the attempt at its timeout."""
@@ -63,39 +63,39 @@ class Attempt:
         self.stop_reason: StopReason | None = None
         self.began = 0.0
         self.seconds = 0.0
-        """How long it ran; set when it has ended."""
+        """How long it ran; set at its end."""
         self.error: BaseException | None = None
-        """The exception that it failed with."""
+        """The exception it failed with."""
 
     def stop(self, reason: StopReason) -> None:
-        """Asks the task to end."""
+        """Request that the attempt ends."""
         self.stop_reason = reason
         if self.job is not None:
             self.job.request_cancel()
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Raises CancelledError in the executor, if it has the job."""
+        """Raise CancelledError in the executor, if it has the job."""
         if self.interruptible and self.task is not None:
             self.task.cancel()
 
     def returned_early(self, value: Any) -> bool:
-        """Whether the task returned because it was asked to end, not because its work was done."""
+        """Whether the task returned because it was asked to stop, not because its work was done."""
         job = self.job
         if self.stop_reason is None or job is None or job.said_complete:
             return False
         return job.saw_cancel or (self.stop_reason == "stopping" and value is None and job.heeded)
 
     def released(self, reason: str, delay: Any = None) -> Outcome:
-        """The outcome that returns the job to its queue without counting the attempt."""
+        """Return the outcome that releases the job without counting the attempt."""
         return Outcome(self.record.id, self.record.lease, "release", error=reason, retry_at=delay)
 
 
 class JobTasks:
-    """Runs jobs on the running event loop; `ended` is called there with each attempt and its outcome, if it has one.
+    """The attempts that run on this event loop; `ended` is called with each attempt and its outcome, if it has one.
 
     An attempt runs in its own context. Attempts that end without waiting share an asyncio task: a task for each would
-    cost more than a small job. The first attempt that waits keeps the task, and those behind it start in another.
+    cost more than a small job. The first attempt that waits keeps the task, and the rest start in another.
     """
 
     def __init__(
@@ -113,16 +113,16 @@ class JobTasks:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self.attempts: dict[str, Attempt] = {}
-        """By job id. Other threads may read it."""
+        """Attempts by job id. Other threads may read it."""
         self._starting: deque[Attempt] = deque()
         self._start_scheduled = False
         self.abandoned: set[asyncio.Task[None]] = set()
-        """Tasks of attempts that still run although they were given up."""
+        """Tasks of abandoned attempts that still run."""
 
     # -- start
 
     def start(self, record: Job) -> bool:
-        """Runs a claimed job; False if an earlier attempt at it, whose lease was lost, has not ended yet."""
+        """Run a claimed job; return False if an earlier attempt with a lost lease still runs."""
         if record.id in self.attempts:
             return False
         attempt = Attempt(record)
@@ -141,19 +141,19 @@ class JobTasks:
             attempt.timer = self._loop.call_later(timeout.total_seconds(), self._stop, attempt, "timeout")
 
     def _start_task(self) -> None:
-        """Starts a task for the attempts that wait, and looks again after its first step for those it left."""
+        """Start a task for the waiting attempts, and check after its first step for those it left."""
         self._start_scheduled = bool(self._starting)
         if self._start_scheduled:
-            # the callbacks of what it awaits keep the task alive, as they do for any task
+            # what the task awaits keeps it alive, as for any task
             self._loop.create_task(self._run_starting())
             self._loop.call_soon(self._start_task)
 
     async def _run_starting(self) -> None:
-        """Runs attempts one after the other until one of them waits; then runs that one to its end."""
+        """Run attempts one after the other until one of them waits; then run that one to its end."""
         task = asyncio.current_task()
         assert task is not None
         until = monotonic() + _LONGEST_STEP
-        # a task that an attempt cancelled before it ended would pass the cancellation to the next one
+        # a cancelled task would pass its cancellation to the next attempt
         while self._starting and not task.cancelling():
             steps = self._execute(self._starting.popleft(), task)
             context = copy_context()
@@ -177,7 +177,7 @@ class JobTasks:
         self._finish(attempt, outcome)
 
     async def _run(self, attempt: Attempt) -> Outcome | None:
-        """Runs the job once; returns None if the outcome is not ours to report."""
+        """Run the job once; return None if the attempt is lost and has no outcome."""
         record = attempt.record
         if attempt.stop_reason is not None:  # stopped before it began
             return await self._stopped(attempt)
@@ -190,7 +190,7 @@ class JobTasks:
         except BaseException as error:  # any exception, SystemExit included, ends this job and not the worker
             return await self._failed(attempt, error)
         attempt.interruptible = False
-        # a busy loop may call the timer late
+        # a busy loop may run the timer late
         if attempt.timer is not None and attempt.stop_reason is None and attempt.timer.when() <= self._loop.time():
             attempt.stop_reason = "timeout"
         if attempt.stop_reason is not None and (attempt.stop_reason == "timeout" or attempt.returned_early(value)):
@@ -201,17 +201,17 @@ class JobTasks:
             return completed(record.id, record.lease, check_json("result", value))
         except Exception as refusal:  # a value of a user's class may raise anything
             if isinstance(refusal, InvalidArgument):
-                refusal.__traceback__ = None  # it shows only our own check
-            refusal.add_note("the job did its work, but what it returned cannot be stored")
+                refusal.__traceback__ = None  # the traceback shows only our own check
+            refusal.add_note("the job completed its work, but its result cannot be stored")
             return await self._failed(attempt, refusal)
 
     def _began(self, attempt: Attempt) -> None:
-        """The executor started the job, perhaps after the job waited for a process."""
+        """Record that the executor started the job, which may have waited for a process."""
         attempt.began = monotonic()
         self._start_timer(attempt)
 
     async def _stopped(self, attempt: Attempt) -> Outcome | None:
-        """The outcome of an attempt that was stopped and has none itself."""
+        """Return the outcome of an attempt that was stopped."""
         record = attempt.record
         if attempt.stop_reason == "timeout":
             timeout: Any = record.timeout
@@ -224,7 +224,7 @@ class JobTasks:
         return None
 
     async def _failed(self, attempt: Attempt, error: BaseException) -> Outcome | None:
-        """The outcome of an attempt that ended with an exception."""
+        """Return the outcome of an attempt that raised."""
         attempt.interruptible = False
         cancelled = isinstance(error, asyncio.CancelledError)
         if attempt.stop_reason in ("lost", "timeout") or (cancelled and attempt.stop_reason is not None):
@@ -233,14 +233,14 @@ class JobTasks:
             try:
                 check_moment("delay", error.delay, 0)
                 return attempt.released(clean_text("reason", error.reason), error.delay)
-            except InvalidArgument as refusal:  # without a usable delay it is a failure like any other
+            except InvalidArgument as refusal:  # without a valid delay it is an ordinary failure
                 error = refusal
-        if attempt.stop_reason == "stopping":  # the stop caused whatever the task raised
+        if attempt.stop_reason == "stopping":  # the stop caused the exception
             return await self._stopped(attempt)
         if isinstance(error, ProcessDied):
             attempt.error = error
             return Outcome(attempt.record.id, attempt.record.lease, "crash", error=str(error))
-        text = "CancelledError: the processor cancelled itself" if cancelled else describe(error)
+        text = "CancelledError: the task cancelled itself" if cancelled else describe(error)
         return await self._retry_or_die(attempt, Ending("failure", text, isinstance(error, Fatal)), error)
 
     async def _retry_or_die(self, attempt: Attempt, ending: Ending, error: BaseException) -> Outcome:
@@ -258,13 +258,13 @@ class JobTasks:
         if self.attempts.get(job_id) is attempt:
             del self.attempts[job_id]
             attempt.seconds = monotonic() - attempt.began if attempt.began else 0.0
-            attempt.job = None  # breaks a reference cycle, which the garbage collector would have to find
+            attempt.job = None  # breaks a reference cycle, so that no garbage collection is needed
             self._ended(attempt, None if attempt.stop_reason == "lost" else outcome)
 
     # -- stop
 
     def attempts_of(self, job_ids: Iterable[str]) -> list[Attempt]:
-        """The attempts at these jobs that run here; may be called from any thread."""
+        """Return the attempts at these jobs that run here. Any thread may call it."""
         return [attempt for job_id in job_ids if (attempt := self.attempts.get(job_id)) is not None]
 
     def runs_the_caller(self) -> bool:
@@ -273,19 +273,19 @@ class JobTasks:
         return job is not None and any(attempt.job is job for attempt in self.attempts_of([job.record.id]))
 
     def stop(self, attempts: Iterable[Attempt], reason: StopReason) -> None:
-        """Asks these attempts to end, if they have not ended."""
+        """Request that these attempts end, unless they have ended."""
         for attempt in attempts:
             if self.attempts.get(attempt.record.id) is attempt:
                 self._stop(attempt, reason)
 
     def stop_threadsafe(self, attempts: list[Attempt], reason: StopReason) -> None:
-        """As above, from any thread: these attempts only, as the loop may claim their jobs again before it runs."""
+        """Do the same from any thread. Takes attempts, not ids: the loop may claim the jobs again first."""
         if attempts:
             with suppress(RuntimeError):  # its loop has closed
                 self._loop.call_soon_threadsafe(self.stop, attempts, reason)
 
     def drop_all(self) -> None:
-        """Asks all attempts to end and forgets them: they have no outcome any more."""
+        """Stop all attempts and forget them; they have no outcome."""
         attempts, self.attempts = self.attempts, {}
         for attempt in attempts.values():
             if attempt.timer is not None:
@@ -297,11 +297,11 @@ class JobTasks:
         if attempt.stop_reason is None:
             attempt.stop(reason)
             attempt.grace_timer = self._loop.call_later(self._grace, self._abandon, attempt)
-        elif reason == "lost":  # whatever it was stopped for, its outcome is not ours any more
+        elif reason == "lost":  # the outcome is no longer ours to report
             attempt.stop_reason = reason
 
     def _abandon(self, attempt: Attempt) -> None:
-        """Settles an attempt that did not end in time; nothing that it still does counts."""
+        """Settle an attempt that did not end in time; ignore what it still does."""
         _log.warning("job %s ignored its cancellation (%s); abandoning it", attempt.record.id, attempt.stop_reason)
         attempt.interrupt()
         self._disown(attempt)
@@ -311,7 +311,7 @@ class JobTasks:
         self._finish(attempt, await self._stopped(attempt))
 
     def _disown(self, attempt: Attempt) -> None:
-        """Refuses whatever the attempt still writes."""
+        """Refuse all further writes of the attempt."""
         if attempt.job is not None:
             attempt.job.disown()
         if attempt.task is not None:
@@ -323,7 +323,7 @@ class JobTasks:
 
 
 class _Continuation:
-    """What is left of a coroutine after its first step, in the context it began in."""
+    """The rest of a coroutine after its first step, in the context it began in."""
 
     def __init__(self, steps: Coroutine[Any, Any, None], context: Context, waits_for: Any) -> None:
         self._steps = steps
@@ -337,7 +337,7 @@ class _Continuation:
             try:
                 given: Any = yield waits_for
                 resume = self._steps.send
-            except BaseException as error:  # it is meant for the coroutine
+            except BaseException as error:  # the coroutine must receive it
                 given, resume = error, self._steps.throw
             try:
                 waits_for = self._context.run(resume, given)

@@ -20,14 +20,14 @@ from longshore.runtime.process_registry import Holder
 from longshore.safe_logging import logger
 
 _AT_ONCE = 5_000
-"""Leases renewed by one call: enough for most workers, and few enough that other writers do not wait long."""
+"""Leases renewed by one call: enough for most workers, and few enough not to delay other writers."""
 _LOOKED_AT_ONCE = 1_000
 _COMPARED = 20
-"""Lost leases that are compared with the store: an older copy shows in any of them."""
+"""Lost leases that are compared with the store; any of them reveals an older copy."""
 _BETWEEN_LOOKS = 0.1
-"""Seconds between two looks for cancellations from other processes, even if the store is busy."""
+"""Seconds between two checks for cancellations by other processes, even if the store is busy."""
 _BEFORE_A_LOOK = 0.02
-"""Seconds from a change of the store to a look: a job that ends sooner needs none."""
+"""Seconds from a change of the store to a check: a job that ends sooner needs none."""
 _SOONEST = 0.02
 _LONGEST_INTERVAL = 15.0
 _RETRY_SHARE, _RETRY_LONGEST = 0.2, 1.0
@@ -37,9 +37,9 @@ _log = logger("longshore.worker")
 
 
 def renew_interval(duration: float) -> float:
-    """The default seconds between renewals of leases of this duration.
+    """Return the default seconds between renewals of leases of this duration.
 
-    A quarter, so that a frozen process keeps its jobs if it resumes within three quarters of the lease.
+    A quarter: a frozen process keeps its jobs if it resumes within three quarters of the lease.
     """
     return min(_LONGEST_INTERVAL, duration / 4)
 
@@ -47,14 +47,14 @@ def renew_interval(duration: float) -> float:
 class _Kept(NamedTuple):
     lease: Lease
     deadline: float
-    """By our own monotonic clock, counted from before the store was asked: never later than the store's."""
+    """By the local monotonic clock, counted from before the call: never later than the store's own deadline."""
 
 
 class LeaseKeeper:
-    """Three periodic jobs in the background thread: renew the leases, find cancellations, write the heartbeat.
+    """Three periodic tasks in the background thread: renew leases, find cancellations, write the heartbeat.
 
-    The thread runs no user's code, so a task that blocks the event loop does not lose its lease. A lease that cannot be
-    renewed counts as lost at its deadline, whatever keeps the store from answering.
+    The thread runs no user code, so a job that blocks the event loop keeps its lease. A lease that cannot be renewed
+    counts as lost at its deadline, for whatever reason the store does not answer.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class LeaseKeeper:
         find_ended: Callable[[], bool] | None = None,
         heartbeat: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`duration` None means a lease without an end; `interval` None means no renewals.
+        """`duration` None means a lease that never expires; `interval` None means no renewals.
 
-        `find_ended` says whether a look for cancellations should also find jobs that another process ended.
+        `find_ended` decides whether a check for cancellations also finds jobs that another process ended.
         """
         self._backend = backend
         self._duration = duration
@@ -80,64 +80,64 @@ class LeaseKeeper:
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._cancelled: set[str] = set()
-        """Jobs whose holder knows of the cancellation."""
+        """Jobs whose cancellation the holder has received."""
         self._failed = False
         self._owner: asyncio.AbstractEventLoop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store_changed = asyncio.Event()
         self._renew_now = asyncio.Event()
         self._renews_at = 0.0
-        """When the next renewal is planned, by the monotonic clock."""
+        """When the next renewal is due, by the monotonic clock."""
         self._margin = 0.0 if duration is None or interval is None else (duration - interval) / 2
-        """Seconds before its deadline by which a lease should be renewed: a job just claimed never is that near."""
+        """Seconds before its deadline by which a lease should be renewed; a new claim has more left."""
         self._task: asyncio.Task[None]
         self._started = False
         self._end: Future[None] | None = None
 
     def start(self) -> None:
-        """Starts the three jobs; they end when the running loop has closed, or by `stop`."""
+        """Start the three tasks; they end with the running loop or by `stop`."""
         self._owner = asyncio.get_running_loop()
         self._started = True
         background.submit(self._run())
 
     async def stop(self) -> None:
-        """Renews no longer; returns when nothing is under way."""
+        """Stop renewing, and wait until no call is running."""
         self.abandon()
         if self._end is not None:
             await asyncio.wait([asyncio.wrap_future(self._end)])
 
     def abandon(self) -> None:
-        """Renews no longer; waits for nothing."""
+        """Stop renewing without waiting."""
         with self._lock:
             self._kept.clear()
         if self._started and self._end is None:
             self._end = background.submit(self._cancel())
 
     async def _cancel(self) -> None:
-        self._task.cancel()  # it has begun: the background runs things in the order they are submitted
+        self._task.cancel()  # it has started: the background loop keeps the order of submission
         await asyncio.wait([self._task])
 
     def keep(self, jobs: Iterable[Job], asked_at: float) -> None:
-        """Keeps the leases of jobs claimed by a call that began at `asked_at`."""
+        """Keep the leases of jobs claimed by a call that was sent at `asked_at`."""
         deadline = _NEVER if self._duration is None else asked_at + self._duration
         with self._lock:
             kept: _Kept | None = None
             for job in jobs:
                 if job.lease is not None:
-                    if kept is None or kept.lease is not job.lease:  # jobs of one claim mostly share theirs
+                    if kept is None or kept.lease is not job.lease:  # jobs of one claim mostly share a lease
                         kept = _Kept(job.lease, deadline)
                     self._kept[job.id] = kept
                     if self._cancelled:
                         self._cancelled.discard(job.id)
-            if deadline - self._margin < self._renews_at and self._loop is not None:  # the answer took long to come
+            if deadline - self._margin < self._renews_at and self._loop is not None:  # the answer arrived late
                 self._loop.call_soon_threadsafe(self._renew_now.set)
 
     def keeps(self, job_id: str) -> bool:
-        """Whether it keeps a lease of this job: not after it was lost, unless the job was claimed again."""
+        """Whether it keeps a lease of this job: false after a loss, until the job is claimed again."""
         return job_id in self._kept
 
     def drop(self, job_ids: Iterable[str]) -> None:
-        """Forgets the leases of jobs that have ended."""
+        """Forget the leases of these jobs."""
         with self._lock:
             for job_id in job_ids:
                 self._kept.pop(job_id, None)
@@ -145,16 +145,16 @@ class LeaseKeeper:
                     self._cancelled.discard(job_id)
 
     def look_now(self) -> None:
-        """The store has changed: looks for cancellations soon, though not at every change."""
+        """Check for cancellations soon after a change of the store; many changes share one check."""
         if not self._kept:
             return
         with self._lock:
             if self._loop is None:
-                self._store_changed.set()  # nothing waits for it yet
+                self._store_changed.set()  # no task waits for it yet
             else:
                 self._loop.call_soon_threadsafe(self._store_changed.set)
 
-    # -- the three jobs
+    # -- the three tasks
 
     async def _run(self) -> None:
         task = asyncio.current_task()
@@ -163,7 +163,7 @@ class LeaseKeeper:
         with self._lock:
             self._loop = asyncio.get_running_loop()
         others = [asyncio.ensure_future(self._repeat(self._find_cancellations))]
-        if self._heartbeat is not None:  # apart from the renewals: it may hang, and they must not
+        if self._heartbeat is not None:  # separate from the renewals, because it may hang
             others.append(asyncio.ensure_future(self._repeat(self._write_heartbeat)))
         try:
             await self._repeat(self._renew_when_due)
@@ -200,7 +200,7 @@ class LeaseKeeper:
         self._failed = failed
 
     async def _find_cancellations(self) -> None:
-        """Reads which jobs are to be cancelled; and, if that is wanted, which another process ended."""
+        """Read which jobs are cancelled and, if requested, which ones another process ended."""
         await self._store_changed.wait()
         await asyncio.sleep(_BEFORE_A_LOOK)
         self._store_changed.clear()
@@ -214,8 +214,8 @@ class LeaseKeeper:
                     await self._look_at(dict(everything[first : first + _LOOKED_AT_ONCE]))
         except QueueClosed:
             raise
-        except Exception as error:  # the next renewal tells as much
-            _log.debug("a look for cancellations failed: %r", error)
+        except Exception as error:  # the next renewal reports it again
+            _log.debug("the check for cancellations failed: %r", error)
         await asyncio.sleep(_BETWEEN_LOOKS)
 
     async def _look_at(self, batch: dict[str, _Kept]) -> None:
@@ -231,20 +231,20 @@ class LeaseKeeper:
                 await self._heartbeat()
         except QueueClosed:
             raise
-        except Exception as error:  # for people only: no job depends on it
+        except Exception as error:  # it is informational: no job depends on it
             _log.debug("the heartbeat was not recorded: %r", error)
         await asyncio.sleep(self._interval or _LONGEST_INTERVAL)
 
     # -- renewals
 
     def _pause(self) -> float:
-        """Seconds until the next renewal, or until the first lease needs it or ends."""
+        """Return the seconds until the next renewal, or until the first lease needs one or expires."""
         pause = self._interval
         if pause is None:
             pause = min(_LONGEST_INTERVAL, self._duration or _LONGEST_INTERVAL)
         if self._failed:
             pause = min(pause * _RETRY_SHARE, _RETRY_LONGEST)
-        with self._lock:  # so that whatever is kept from now on is compared with this plan
+        with self._lock:  # a lease kept later is compared with this plan
             now = monotonic()
             deadline = min((kept.deadline for kept in self._kept.values()), default=_NEVER)
             if not self._failed:
@@ -262,33 +262,33 @@ class LeaseKeeper:
             return list(self._kept.items())
 
     async def _renew_batch(self, batch: dict[str, _Kept]) -> bool:
-        """Renews these leases; False if the store did not answer."""
+        """Renew these leases; return False if the store did not answer."""
         asked_at = monotonic()
         leases = {job_id: kept.lease for job_id, kept in batch.items()}
         earliest = min(kept.deadline for kept in batch.values())
-        duration = self._duration if self._duration is not None else 1.0  # one without an end stays without
+        duration = self._duration if self._duration is not None else 1.0  # a lease without expiry stays without
         try:
             async with asyncio.timeout(None if earliest == _NEVER else max(earliest - asked_at, _SOONEST)):
                 renewed = await self._backend.extend_leases(leases, duration)
         except QueueClosed:
             raise
-        except Exception as error:  # whatever it is, the deadline decides
+        except Exception as error:  # the deadline decides, whatever the error is
             if not self._failed:
-                _log.warning("%d leases could not be renewed, trying again: %s", len(batch), str(error) or "no answer")
+                _log.warning("cannot renew %d leases; trying again: %s", len(batch), str(error) or "no answer")
             return False
         lost = self._compare(batch, renewed, _NEVER if self._duration is None else asked_at + self._duration)
         try:
             await self._report_older_copy(lost)
         except QueueClosed:
             raise
-        except Exception as error:  # the leases were renewed; only the reason for the loss of some is unknown
-            _log.debug("lost leases could not be compared with the store: %r", error)
+        except Exception as error:  # the leases were renewed; only the reason of the loss is unknown
+            _log.debug("cannot compare lost leases with the store: %r", error)
         return True
 
     async def _report_older_copy(self, lost: Mapping[str, Lease]) -> None:
-        """Logs an error if the store knows a lost job only by an earlier claim, or by another one of the same epoch.
+        """Log an error if the store knows a lost job only by an earlier claim, or by another claim of the same epoch.
 
-        Epochs of a job never go back. Only an older copy of the store has lower ones, and uses them again.
+        Epochs of a job only grow. Only an older copy of the store has lower ones and uses them again.
         """
         if not lost:
             return
@@ -298,9 +298,9 @@ class LeaseKeeper:
             used_again = job.epoch == held.epoch and job.lease is not None and job.lease.token != held.token
             if job.epoch < held.epoch or used_again:
                 _log.error(
-                    "the store went back: job %s was claimed here with epoch %d, and the store has %s epoch %d. An "
-                    "older copy of the store was restored. %d leases of this worker are refused, and nothing is "
-                    "written for them; the worker continues with the copy",
+                    "the store went back to an older copy: job %s was claimed here with epoch %d, and the store has "
+                    "%s epoch %d. The store refuses %d leases of this worker, and the worker drops their jobs. "
+                    "It continues with the restored copy",
                     job.id,
                     held.epoch,
                     "another claim of" if used_again else "only",
@@ -312,9 +312,9 @@ class LeaseKeeper:
     def _compare(
         self, asked: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None
     ) -> dict[str, Lease]:
-        """Compares kept leases with what the store has of them; renewed ones are good until `deadline`.
+        """Compare kept leases with those of the store; renewed ones are valid until `deadline`.
 
-        Reports lost leases and new cancellations to the holder; returns the lost leases.
+        Report lost leases and new cancellations to the holder, and return the lost leases.
         """
         lost: list[str] = []
         cancelled: list[str] = []
@@ -322,7 +322,7 @@ class LeaseKeeper:
             for job_id, kept in asked.items():
                 now = self._kept.get(job_id)
                 if now is None or not _same(now.lease, kept.lease):
-                    continue  # dropped since, or claimed again: not the lease that was asked about
+                    continue  # dropped or claimed again since the call
                 lease = found.get(job_id)
                 if lease is None or not _same(lease, kept.lease):
                     lost.append(job_id)
@@ -341,5 +341,5 @@ class LeaseKeeper:
 
 
 def _same(one: Lease, other: Lease) -> bool:
-    """Whether both are of the same claim; a restored store uses an epoch again, with another token."""
+    """Whether both are of the same claim; a restored store uses an epoch again with another token."""
     return one.epoch == other.epoch and one.token == other.token

@@ -1,4 +1,4 @@
-"""Logs that can be searched: each line knows the job and the request it was written for, and holds no token."""
+"""Log formatters: each line carries the ids of its job and request, and no token."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from longshore.runtime.running_job import job_of_the_caller
 LogFormat = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the HTTP request that is being served, if one is."""
+"""The id of the HTTP request that is served, or an empty string."""
 
 _USUAL = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"})
 
 
 def context() -> dict[str, Any]:
-    """What is being worked on where this is called: the job, the request, or nothing."""
+    """Return the ids of the current job and request, for a log line."""
     told: dict[str, Any] = {}
     job = job_of_the_caller()
     if job is not None:
@@ -40,10 +40,10 @@ def context() -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object for each line, whatever is in the message."""
+    """Format each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         told: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
@@ -58,13 +58,13 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """For people; line ends and other control characters inside a message are shown, not sent to the terminal."""
+    """Format records for people; control characters inside a message are escaped."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: ", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and a traceback below it, set in so that none of its lines can be taken for one of the log's."""
+        """Return the line, with an indented traceback below it: no line of it looks like a line of the log."""
         record.asctime = self.formatTime(record, self.datefmt)
         told = "".join(f" {name}={value}" for name, value in context().items())
         line = f"{record.asctime} {record.levelname} {record.name}: {record.getMessage()}{told}"
@@ -73,13 +73,13 @@ class TextLines(logging.Formatter):
 
 
 def make_inert() -> None:
-    """Has what a process logs that set up nothing go to its standard error as people can read it."""
+    """Escape control characters also in the logs of a process that has no logging configured."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TextLines())
 
 
 def set_up_logging(form: LogFormat, level: int = logging.INFO) -> None:
-    """Has this process log so, to its standard error."""
+    """Log to standard error as text or JSON lines: `set_up_logging("json")`. See docs/operations.md."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""What all queues on one backend share in this process: open workers, streams and background threads."""
+"""State that all queues of one backend share in this process: open queues, held jobs and the sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from longshore.safe_logging import logger
 
 SWEEP_SECONDS = 1.0
 _JITTER = 0.2
-"""So that many processes do not all sweep at one moment."""
+"""Spreads the sweeps of many processes over time."""
 _AT_ONCE = 1_000
 _LONGEST_PAUSE = 5.0
 
@@ -27,7 +27,7 @@ _sweep_log = logger("longshore.sweep")
 
 
 async def _sweep(backend: Backend) -> None:
-    """Reclaims expired leases until it is cancelled. Many processes may do so at once: a sweep is safe to repeat."""
+    """Reclaim expired leases until cancelled. A sweep is safe to repeat, so many processes may run one."""
     pause = SWEEP_SECONDS
     while True:
         await asyncio.sleep(pause * (1 + random.uniform(-_JITTER, _JITTER)))
@@ -37,36 +37,36 @@ async def _sweep(backend: Backend) -> None:
         except QueueClosed:
             return
         except Exception as error:  # leases that expire meanwhile must be found later
-            _sweep_log.warning("the sweep failed and will be repeated: %r", error)
+            _sweep_log.warning("the sweep for expired leases failed; trying again: %r", error)
             pause = min(pause * 2, _LONGEST_PAUSE)
         else:
             pause = SWEEP_SECONDS
 
 
 class Holder(Protocol):
-    """A stream or worker that holds jobs; each of these may be called from any thread."""
+    """A stream or worker that holds jobs. Any thread may call these methods."""
 
     assignee_id: str
 
     def jobs_freed(self, job_ids: list[str]) -> None:
-        """Another caller ended these jobs: their slots are free."""
+        """Handle jobs that another caller ended: their slots are free."""
         ...
 
     def jobs_disowned(self, job_ids: list[str]) -> None:
-        """Another caller reported that they were never executed here: they have ended, and their slots stay taken."""
+        """Handle jobs that another caller ended as never executed here: their slots stay taken."""
         ...
 
     def jobs_cancelled(self, job_ids: list[str]) -> None:
-        """The cancellation of these jobs was requested."""
+        """Handle requested cancellations."""
         ...
 
     def leases_lost(self, job_ids: list[str]) -> None:
-        """The leases of these jobs have ended."""
+        """Handle leases that have ended."""
         ...
 
 
 class Hold(NamedTuple):
-    """A job that is held: by whom, its queue, and the number of the claim."""
+    """A held job: its holder, its queue and the number of the claim."""
 
     holder: Holder
     queue: str
@@ -74,10 +74,10 @@ class Hold(NamedTuple):
 
 
 class ProcessRegistry:
-    """One per backend and process. A slot is one entry, so that it can never be freed twice.
+    """The registry of one backend in this process. A slot is one entry, so it cannot be freed twice.
 
-    A job that was ended may be claimed again before the caller that ended it reports so here. Therefore an operation
-    notes `now()` before it begins, and frees only what was held by then.
+    A job may be claimed again before the caller that ended it reports so here. An operation therefore calls `now()`
+    before it begins, and frees only what was held by then.
     """
 
     def __init__(self) -> None:
@@ -91,12 +91,12 @@ class ProcessRegistry:
     # -- queues
 
     def opened(self, queue: object) -> None:
-        """A queue on this backend was made."""
+        """Add a queue on this backend."""
         with self._lock:
             self._open.add(queue)
 
     def closed(self, queue: object) -> bool:
-        """A queue was closed; True if it was the last one, whose closing closes the backend."""
+        """Remove a closed queue; return whether it was the last one, which closes the backend."""
         with self._lock:
             self._open.discard(queue)
             return not self._open
@@ -104,13 +104,13 @@ class ProcessRegistry:
     # -- holders
 
     def start_sweep(self, holder: Holder, backend: Backend) -> None:
-        """Sweeps expired leases in the background until the last holder that asked for it is removed."""
+        """Sweep expired leases in the background until the last holder that requested it is removed."""
         with self._lock:
             self._swept_for.add(holder)
             self._sweep = self._sweep or background.submit(_sweep(backend))
 
     def remove(self, holder: Holder) -> None:
-        """Removes a stream or worker that has ended, with all that it held."""
+        """Remove a stream or worker that has ended, with its jobs."""
         with self._lock:
             self._swept_for.discard(holder)
             if self._sweep is not None and not self._swept_for:
@@ -120,7 +120,7 @@ class ProcessRegistry:
                 del self._holds[job_id]
 
     def hold(self, holder: Holder, jobs: Iterable[Job]) -> None:
-        """The holder has claimed these jobs; another holder that had one of them before has lost it."""
+        """Record that the holder claimed these jobs; an earlier holder of one has lost it."""
         before: dict[Holder, list[str]] = defaultdict(list)
         with self._lock:
             self._number += 1
@@ -137,7 +137,7 @@ class ProcessRegistry:
             other.jobs_freed(job_ids)
 
     def release(self, holder: Holder, job_ids: Iterable[str]) -> None:
-        """The holder has ended these jobs itself."""
+        """Record that the holder ended these jobs itself."""
         holds = self._holds
         with self._lock:
             for job_id in job_ids:
@@ -146,7 +146,7 @@ class ProcessRegistry:
                     del holds[job_id]
 
     def not_held(self, holder: Holder, job_ids: Iterable[str]) -> list[str]:
-        """Which of these jobs the holder does not hold now."""
+        """Return those of these jobs that the holder does not hold."""
         with self._lock:
             holds = self._holds
             return [each for each in job_ids if (hold := holds.get(each)) is None or hold.holder is not holder]
@@ -154,12 +154,12 @@ class ProcessRegistry:
     # -- for the operations of a queue
 
     def now(self) -> int:
-        """The number to note before an operation that ends jobs begins."""
+        """Return the number to note before an operation that ends jobs."""
         with self._lock:
             return self._number
 
     def freed(self, chosen: Iterable[str] | Callable[[Hold], bool], since: int | None = None) -> None:
-        """Frees the slots of jobs that were ended or released, given by id or by how they are held."""
+        """Free the slots of jobs that were ended or released, given by id or by how they are held."""
         freed: dict[Holder, list[str]] = defaultdict(list)
         with self._lock:
             if callable(chosen):
@@ -173,12 +173,12 @@ class ProcessRegistry:
             holder.jobs_freed(ids)
 
     def disowned(self, job_ids: Iterable[str]) -> None:
-        """Ends jobs whose cancellation was acknowledged as never executed; their slots stay taken."""
+        """Pass on that these jobs were acknowledged as never executed; their slots stay taken."""
         for holder, ids in self._by_holder(job_ids).items():
             holder.jobs_disowned(ids)
 
     def cancelled(self, job_ids: Iterable[str]) -> None:
-        """Passes on that the cancellation of these jobs was requested."""
+        """Pass on that the cancellation of these jobs was requested."""
         for holder, ids in self._by_holder(job_ids).items():
             holder.jobs_cancelled(ids)
 
@@ -197,7 +197,7 @@ _registries_lock = threading.Lock()
 
 
 def registry_of(backend: Backend) -> ProcessRegistry:
-    """The registry of this backend."""
+    """Return the registry of this backend."""
     with _registries_lock:
         if backend not in _registries:
             _registries[backend] = ProcessRegistry()

@@ -1,4 +1,4 @@
-"""`Queue`: a backend seen from one queue or all, with streams and listeners; and `queue.sync`, its blocking form."""
+"""`Queue`: the jobs of one queue or of all, with streams and listeners; and `queue.sync`, its blocking form."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _CLOSING = "the queue was closed before the job was delivered"
 
 
 class RegisteredWorker(Protocol):
-    """A Worker, as its queue sees it."""
+    """A Worker as its queue uses it."""
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Ends it."""
+        """Stop the worker."""
         ...
 
 
 class Queue(QueueOperations):
-    """Adds, reads and streams jobs. With a name it sees its own jobs, without one all of them.
+    """Adds, reads and streams the jobs of one queue; without a name, of all queues. See docs/queue.md.
 
-    A job of another queue is refused with InvalidArgument, and a job that names no queue takes this one's name. Every
-    operation may be called from the event loop of any thread; `queue.sync` has the same operations for code without
-    one. The last open Queue on a backend closes it.
+    `queue = Queue(connect("sqlite:///jobs.db"), "mail")`. A job of another queue is refused with InvalidArgument, and a
+    job without a queue takes this one's name. Every operation may be called from the event loop of any thread;
+    `queue.sync` has the same operations for code without one. The last open Queue on a backend closes it.
     """
 
     def __init__(self, backend: Backend, name: str | None = None) -> None:
@@ -61,7 +61,7 @@ class Queue(QueueOperations):
 
     @cached_property
     def sync(self) -> SyncQueue:
-        """The same operations for code without an event loop: each call waits until it is done."""
+        """The same operations for code without an event loop: each call blocks until it is done."""
         return SyncQueue(self)
 
     # -- enqueue
@@ -90,30 +90,30 @@ class Queue(QueueOperations):
         connection: object = None,
         **options: Unpack[JobOptions],
     ) -> Job | Schedule:
-        """Stores one job whose data is JSON, and returns it as stored.
+        """Store one job whose data is JSON, and return it as stored.
 
-        A `job_id` or `idempotency_key` that is in use returns the job that has it, and changes nothing. `run_at` wins
-        over `delay`. `attempts` are attempts in all (0: no limit), with `backoff` or the worker's `retry_strategy`
-        between them. `remove_on_complete` and `remove_on_fail` take True, or how many to keep. With `hold` the job
-        waits for `accept_jobs`. With `repeat` a schedule is stored instead and returned: a new one, or the one with
-        this `job_id`, changed, and still paused if it was. With `connection` the job is stored inside the caller's
-        own open transaction, and exists if and only if that commits.
+        A `job_id` or `idempotency_key` that is in use returns the existing job unchanged. `run_at` overrides `delay`.
+        `attempts` is the total number of attempts (0: no limit), with `backoff` or the worker's `retry_strategy`
+        between them. `remove_on_complete` and `remove_on_fail` take True, or how many to keep. With `hold`, the job
+        waits for `accept_jobs`. With `repeat`, a schedule is stored and returned instead. An existing schedule with
+        this `job_id` is changed, and stays paused if it was. With `connection`, the job is stored in the caller's open
+        transaction, and exists only if that commits.
         """
         job = job_from(type, data, queue=self.name, **options)
         if repeat is None:
             (stored,) = await self._store([job], connection, "")
-            return self._scope.seen(stored)  # a job of another queue has this id: then nothing was stored
+            return self._scope.seen(stored)  # a job of another queue has this id: nothing was stored
         self._open()
         if connection is not None:
-            raise InvalidArgument("connection", "cannot be given with repeat: a schedule is stored on its own")
+            raise InvalidArgument("connection", "cannot be combined with repeat, which stores a schedule")
         schedule = schedule_from(job, repeat, options.get("job_id"))
         with schedule_errors("job_id"):
             return await self.put_schedule(schedule, keep_pause=True)
 
     async def add_bulk(self, specs: Iterable[AnySpec], *, connection: object = None) -> list[Job]:
-        """Stores many jobs in one transaction, all of them or none, and returns them in the order given.
+        """Store many jobs in one transaction, all or none, and return them in the order given.
 
-        A spec is a dict with `type`, `data` and the options of `add` but `repeat`, or `(type, data, options)`.
+        A spec is a dict with `type`, `data` and the options of `add` except `repeat`, or `(type, data, options)`.
         """
         jobs, chosen = jobs_from(specs, self.name)
         self._open()
@@ -122,7 +122,7 @@ class Queue(QueueOperations):
         return await self._store(jobs, connection, "specs")
 
     async def _store(self, jobs: Sequence[Job], connection: object, field: str) -> list[Job]:
-        """Stores all or none; returns each as stored, or the job that has its key or id. `field` names the batch."""
+        """Store all or none; return each as stored, or the existing job with its key or id. `field` names the batch."""
         try:
             return await self._open().add_jobs(jobs, connection=connection)
         except InvalidArgument as error:
@@ -143,11 +143,11 @@ class Queue(QueueOperations):
         lease: Duration | None = 30,
         free_disowned: bool = False,
     ) -> JobStream:
-        """Batches of jobs, pushed as they come: `async with` it, then `async for` over it.
+        """Return a stream of job batches: `async with` it, then `async for` over it.
 
-        It never holds more than `max_assigned_jobs`, renews what it holds until that is settled, and gives back what
-        was not handed over when it ends. `acknowledge_cancellation(job_id, False)` keeps the slot of the job taken
-        until its worker is declared unresponsive or the stream ends; `free_disowned` frees the slot at once.
+        It never holds more than `max_assigned_jobs`, renews their leases until they are settled, and releases
+        undelivered jobs at its end. `acknowledge_cancellation(job_id, False)` keeps the job's slot taken until its
+        worker is declared unresponsive or the stream ends; `free_disowned` frees the slot at once.
         """
         self._open()
         stream = JobStream(
@@ -164,7 +164,7 @@ class Queue(QueueOperations):
         return stream
 
     def register_worker(self, worker: RegisteredWorker) -> None:
-        """Closes this worker with the queue; every Worker registers itself."""
+        """Close this worker with the queue; every Worker registers itself."""
         self._open()
         self._workers.add(worker)
 
@@ -173,7 +173,7 @@ class Queue(QueueOperations):
     async def get_jobs(
         self, statuses: StatusLike | Iterable[StatusLike], start: int = 0, end: int = -1, asc: bool = False
     ) -> list[Job]:
-        """Jobs in these statuses (JobStatus, or BullMQ's words), from `start` to `end`, both included; -1 is the last.
+        """Return the jobs in these statuses (JobStatus, or BullMQ's words) from `start` to `end`; -1 is the last.
 
         Newest first, or with `asc` oldest first.
         """
@@ -182,19 +182,19 @@ class Queue(QueueOperations):
         return await job_listing.jobs_in_range(backend, self.name, wanted, start, end, asc=asc)
 
     async def get_job_counts(self) -> dict[str, int]:
-        """Counts the jobs by each of BullMQ's words; `waiting` repeats PENDING."""
+        """Count the jobs by each of BullMQ's words; `waiting` repeats PENDING."""
         return await job_listing.count_by_word(self._open(), self.name)
 
     def on(self, event: str, listener: EventListener) -> Callable[[], None]:
-        """Calls the listener with every event of this name ("*": of any) from now on, whichever process it happens in.
+        """Call the listener with every event of this name ("*": any) from now on; return a function that ends it.
 
-        When it returns, the listener gets every event committed after that. Raises BackendUnavailable if the store does
-        not answer within a second. The listener is called in the running event loop, and may be a plain or an async
-        function. All listeners of this queue get one job's events in order. Returns a function that ends it.
+        The listener gets every event committed after this call returns. It runs in the running event loop, and may be a
+        plain or an async function. All listeners of this queue get one job's events in order. Raises BackendUnavailable
+        if the store does not answer within a second.
         """
         self._check_listener(event, listener)
         if background.running_loop() is None:
-            raise RuntimeError("on() needs a running event loop to call the listener in; use queue.sync.on()")
+            raise RuntimeError("on() needs a running event loop; without one, use queue.sync.on()")
         return self._listen_from(place_now(self.backend), event, listener)
 
     def _listen_from(self, place: str, event: str, listener: EventListener) -> Callable[[], None]:
@@ -219,13 +219,13 @@ class Queue(QueueOperations):
     async def retry_jobs(
         self, filter: JobFilter | None = None, *, dry_run: bool = False, reset: bool = True, actor: str = ""
     ) -> int:
-        """Retries all dead jobs that match, by default all, and returns how many. With `dry_run` it only counts."""
+        """Retry the matching dead jobs, by default all, and return how many; with `dry_run` only count them."""
         backend = self._open()
         wanted = self._scope.filter(filter or JobFilter())
         return await job_listing.retry_jobs(backend, wanted, dry_run=dry_run, reset=reset, actor=actor)
 
     async def remove_job(self, job_id: str) -> None:
-        """Removes a waiting or final job for good. A job that a worker holds is refused; an unknown id is ignored."""
+        """Remove a waiting or final job permanently. A running job is refused; an unknown id is ignored."""
         try:
             job = await self.get_job(job_id)
         except JobNotFound:
@@ -233,23 +233,23 @@ class Queue(QueueOperations):
         await job_listing.remove_job(self.backend, job)
 
     async def clean(self, grace: Duration, status: StatusLike = JobStatus.COMPLETED, limit: int = 0) -> list[str]:
-        """Removes jobs of this status that ended at least `grace` ago (or were made, if they have not ended).
+        """Remove jobs of this status that ended (or were created, if not final) at least `grace` ago; return the ids.
 
-        The oldest first, at most `limit` (0: all). Returns their ids. A status that a worker holds is refused.
+        The oldest first, at most `limit` (0: all). A status of running jobs is refused.
         """
         return await job_listing.clean(self._open(), self.name, grace, status, limit)
 
     async def empty(self) -> None:
-        """Removes every waiting job. Running and final jobs stay, and so do schedules."""
+        """Remove every waiting job. Running jobs, final jobs and schedules stay."""
         await job_listing.empty(self._open(), self.name)
 
     async def pause(self) -> None:
-        """Stops claims from this queue in every process until it is resumed; without a name, from all queues."""
+        """Stop claims from this queue in every process until it is resumed; without a name, from all queues."""
         for queue in await self._all_queues():
             await self.backend.pause_queue(queue)
 
     async def resume(self) -> None:
-        """Undoes `pause`."""
+        """Undo `pause`."""
         for queue in await self._all_queues():
             await self.backend.resume_queue(queue)
 
@@ -262,10 +262,10 @@ class Queue(QueueOperations):
     # -- close
 
     async def close(self) -> None:
-        """Refuses new calls, ends its workers, streams and listeners, and closes the backend if it is the last queue.
+        """Refuse new calls, close its workers, streams and listeners, and close the backend with the last queue.
 
-        Workers return the jobs they run, uncounted; close the workers first to let jobs finish. Safe to call twice: a
-        second call waits for the first. Cancelling the caller does not stop the closing.
+        Workers release their running jobs and the attempt is not counted; close the workers first to let jobs finish.
+        You can call it twice: the second call waits for the first. Cancelling the caller does not stop the closing.
         """
         while (ended := self._ended) is not None:
             await asyncio.wait([asyncio.wrap_future(ended)])
@@ -287,7 +287,7 @@ class Queue(QueueOperations):
                 await follower.end()
             if self._registry.closed(self):
                 await self.backend.close()
-        except asyncio.CancelledError:  # its loop ended meanwhile: the next call closes
+        except asyncio.CancelledError:  # the loop ended meanwhile: the next call closes
             ended.cancel()
             raise
         finally:
@@ -311,7 +311,7 @@ R = TypeVar("R")
 def _blocking(
     operation: Callable[Concatenate[Queue, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[SyncQueue, P], R]:
-    """Makes the blocking form of an operation of `Queue`, with the same arguments."""
+    """Return the blocking form of an operation of `Queue`, with the same arguments."""
 
     @wraps(operation)
     def waiting(self: SyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -321,7 +321,7 @@ def _blocking(
 
 
 class SyncQueue:
-    """The operations of a Queue, blocking: for Django, Flask and scripts. Inside an event loop use the Queue itself."""
+    """The blocking operations of a Queue, for Django, Flask and scripts. Inside an event loop use the Queue itself."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -362,17 +362,17 @@ class SyncQueue:
         connection: object = None,
         **options: Unpack[JobOptions],
     ) -> Job | Schedule:
-        """Stores one job and returns it as stored; see `Queue.add`. A connection given is used in this thread only."""
+        """Store one job and return it as stored; see `Queue.add`. A connection is used in the calling thread only."""
         given: Any = {"repeat": repeat, "connection": connection, **options}
         adding: Coroutine[Any, Any, Job | Schedule] = self.queue.add(type, data, **given)
         return _run_with(connection, adding)
 
     def add_bulk(self, specs: Iterable[AnySpec], *, connection: object = None) -> list[Job]:
-        """Stores many jobs in one transaction, all of them or none; see `Queue.add_bulk`."""
+        """Store many jobs in one transaction, all or none; see `Queue.add_bulk`."""
         return _run_with(connection, self.queue.add_bulk(specs, connection=connection))
 
     def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
-        """Stores all of them or none, and returns the ids in input order."""
+        """Store all or none, and return the ids in input order."""
         return _run_with(connection, self.queue.enqueue_jobs(jobs, connection=connection))
 
     enqueue_job = _blocking(Queue.enqueue_job)
@@ -389,7 +389,7 @@ class SyncQueue:
         lease: Duration | None = 30,
         free_disowned: bool = False,
     ) -> SyncStream:
-        """Batches of jobs, pushed as they come: use it in a `with`, then in a `for`."""
+        """Return a stream of job batches: use it in a `with`, then in a `for`."""
         stream = self.queue.stream_jobs(assignee_id, tags, max_assigned_jobs, lease=lease, free_disowned=free_disowned)
         return SyncStream(stream, self.queue.backend)
 
@@ -434,9 +434,9 @@ class SyncQueue:
     wait_for_change = _blocking(Queue.wait_for_change)
 
     def on(self, event: str, listener: EventListener) -> Callable[[], None]:
-        """Calls the listener, a plain function, with every event of this name, in another thread; see `Queue.on`."""
+        """Call the listener, a plain function, with every event of this name in another thread; see `Queue.on`."""
         if inspect.iscoroutinefunction(listener):
-            raise InvalidArgument("listener", "must be a plain function here; an async one goes with queue.on()")
+            raise InvalidArgument("listener", "must be a plain function here; pass an async one to queue.on()")
 
         self.queue._check_listener(event, listener)
         place = place_now(self.queue.backend)
@@ -493,7 +493,7 @@ class SyncQueue:
 
 
 class _ListenerThread:
-    """A listener in a thread of its own, which ends when this object is collected."""
+    """A listener with a thread, which ends when this object is collected."""
 
     def __init__(self, listener: EventListener) -> None:
         self._listener = listener
@@ -543,7 +543,7 @@ class SyncStream:
         self._backend = backend
         self._turn = threading.Lock()
         self._coming: Future[list[Job] | None] | None = None
-        """A batch that was requested by a thread that was interrupted before it took it."""
+        """A batch requested by a thread that was interrupted before it received it."""
 
     def __enter__(self) -> Self:
         background.run(self._stream.__aenter__())
@@ -561,7 +561,7 @@ class SyncStream:
             try:
                 batch = coming.result()
             except BaseException:
-                # one raised into this thread, by a signal, say: the batch is left to the next call and not lost
+                # raised into this thread, for example by a signal handler: the batch is kept for the next call
                 if not (coming.done() and coming.exception()):
                     self._coming = coming
                 raise
@@ -570,11 +570,11 @@ class SyncStream:
         return batch
 
     async def _next(self) -> list[Job] | None:
-        """The next batch, or None at the end: StopAsyncIteration would not pass through a future."""
+        """Return the next batch, or None at the end: StopAsyncIteration does not pass through a future."""
         return await anext(self._stream, None)
 
     def end(self) -> None:
-        """Stops claiming, and returns the jobs that were not handed over."""
+        """Stop claiming, and release the jobs that were not delivered."""
         background.run(self._end())
 
     async def _end(self) -> None:
@@ -586,14 +586,14 @@ class SyncStream:
 
 
 def _run_with(connection: object, work: Coroutine[Any, Any, R]) -> R:
-    """Runs the work in the background; with a connection of the caller, in the caller's own thread."""
+    """Run the work in the background; with a connection of the caller, in the calling thread."""
     if connection is None:
         return background.run(work)
     if inspect.iscoroutinefunction(getattr(connection, "commit", None)):
         work.close()
         raise InvalidArgument(
-            "connection", f"is asynchronous ({type(connection).__name__}): await queue.add(…) where it was opened"
+            "connection", f"is asynchronous ({type(connection).__name__}); await queue.add(…) on its event loop instead"
         )
     background.refuse_in_event_loop(work)
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves the thread's own loop, if any, alone
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # does not touch the thread's own loop
         return runner.run(work)

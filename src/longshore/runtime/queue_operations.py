@@ -1,8 +1,7 @@
 """The operations of a backend as one queue offers them: on its own jobs and schedules.
 
-`offered` makes the method of a queue from an operation of the contract. What a queue with a name does with each
-argument is stated once, in `_NARROWED` and `_CHECKED`. To offer another operation: add a line to `QueueOperations`, and
-one to `SyncQueue`.
+`offered` makes a method of a queue from an operation of the contract. `_NARROWED` and `_CHECKED` state what a named
+queue does with each argument. To offer another operation, add a line to `QueueOperations` and one to `SyncQueue`.
 """
 
 from __future__ import annotations
@@ -40,29 +39,29 @@ _MOST_PREVIEWED = 1_000
 
 
 class Scope:
-    """What one queue sees: its own jobs with a name, all of them without. A job named by id is looked up."""
+    """The jobs that one queue sees: its own with a name, all without. A job given by id is read first."""
 
     def __init__(self, backend: Backend, name: str | None) -> None:
         self.backend = backend
         self.name = None if name is None else check_name("name", name)
 
     def queue(self, given: str | None) -> str | None:
-        """The queue that a call names; by default this one. Only a queue without a name may name another."""
+        """Return the queue of a call; by default this one. Only a queue without a name may name another."""
         if given is None:
             return self.name
         if self.name is not None and check_name("queue", given) != self.name:
-            raise InvalidArgument("queue", f"is {given!r}, but this is the queue {self.name!r}; use Queue(backend)")
+            raise InvalidArgument("queue", f"is {given!r}, but this is the Queue {self.name!r}; use Queue(backend)")
         return given
 
     def one_queue(self, given: str | None) -> str:
-        """Like `queue`, for an operation on exactly one."""
+        """Like `queue`, for an operation on exactly one queue."""
         queue = self.queue(given)
         if queue is None:
-            raise InvalidArgument("queue", "must be named: this Queue was made without a name and sees all of them")
+            raise InvalidArgument("queue", "must be given, because this Queue has no name")
         return queue
 
     def queues(self, given: Sequence[str] | None) -> Sequence[str] | None:
-        """The queues that a call names; by default this one."""
+        """Return the queues of a call; by default this one."""
         if self.name is None:
             return given
         for queue in () if given is None else check_names("queues", given):
@@ -70,15 +69,15 @@ class Scope:
         return [self.name] if given is None else given
 
     def filter(self, wanted: JobFilter) -> JobFilter:
-        """The filter, narrowed to what this queue sees."""
+        """Return the filter limited to what this queue sees."""
         if self.name is None:
             return wanted
         queues = self.queues(check_filter(wanted).queues or None)
         return dataclasses.replace(wanted, queues=queues or ())
 
     def arriving(self, job: Job) -> Job:
-        """A new job: one that names no queue takes this one's name."""
-        if self.name is None or not isinstance(job, Job):  # the store refuses anything else
+        """Return a new job with this queue's name if it names no queue."""
+        if self.name is None or not isinstance(job, Job):  # the store refuses other types
             return job
         if job.queue is DEFAULT_QUEUE:
             return job.replace(queue=self.name)
@@ -90,13 +89,13 @@ class Scope:
         return [self.arriving(job) for job in jobs] if isinstance(jobs, Sequence) else jobs
 
     def schedule(self, schedule: Schedule) -> Schedule:
-        """A new schedule, with the job it makes."""
+        """Return a new schedule, whose job is for this queue."""
         if not isinstance(schedule, Schedule):
             return schedule
         return dataclasses.replace(schedule, job=self.arriving(schedule.job))
 
     async def check_schedule(self, schedule: Schedule) -> None:
-        """Raises if its id is that of a schedule of another queue."""
+        """Raise if another queue has a schedule with this id."""
         if not isinstance(schedule, Schedule):
             return
         try:
@@ -104,17 +103,17 @@ class Scope:
         except ScheduleNotFound:
             return
         if stored.job.queue != self.name:
-            raise InvalidArgument("schedule.id", f"{_of_another_queue(stored)}; choose another")
+            raise InvalidArgument("schedule.id", f"{_of_another_queue(stored)}; choose another id")
 
     async def get_schedule(self, schedule_id: str) -> Schedule:
-        """The schedule, if this queue sees it."""
+        """Return the schedule, if this queue sees it."""
         found = await self.backend.get_schedule(schedule_id)
         if self.name is not None and found.job.queue != self.name:
             raise InvalidArgument("schedule_id", f"{_of_another_queue(found)}, not of {self.name!r}")
         return found
 
     async def has_schedule(self, schedule_id: str) -> bool:
-        """Whether there is such a schedule, and this queue sees it."""
+        """Whether this queue sees such a schedule."""
         try:
             found = await self.backend.get_schedule(schedule_id)
         except ScheduleNotFound:
@@ -122,25 +121,25 @@ class Scope:
         return self.name in (None, found.job.queue)
 
     def seen(self, job: Job) -> Job:
-        """The job itself, if this queue sees it."""
+        """Return the job, if this queue sees it."""
         if self.name is not None and job.queue != self.name:
             raise InvalidArgument("job_id", self._elsewhere(job))
         return job
 
     async def check(self, job_id: str) -> None:
-        """Raises unless the job is one this queue sees."""
+        """Raise unless this queue sees the job."""
         if self.name is not None:
             self.seen(await self.backend.get_job(job_id))
 
     async def strangers(self, job_ids: Iterable[str]) -> dict[str, InvalidArgument]:
-        """The jobs of another queue among these, each with the error that refuses it."""
+        """Return the jobs of other queues, each with the error that refuses it."""
         if self.name is None:
             return {}
         found = await job_listing.jobs_by_id(self.backend, check_names("job_ids", job_ids))
         return {job.id: InvalidArgument("job_ids", self._elsewhere(job)) for job in found if job.queue != self.name}
 
     async def check_all(self, job_ids: Iterable[str]) -> None:
-        """Raises if one of the jobs is of another queue."""
+        """Raise if one of the jobs is of another queue."""
         for refusal in (await self.strangers(job_ids)).values():
             raise refusal
 
@@ -153,7 +152,7 @@ def _of_another_queue(schedule: Schedule) -> str:
 
 
 async def explain(backend: Backend, job_id: str) -> Explanation:
-    """Says why the job is not running, from one read of the store; raises JobNotFound if there is no such job.
+    """Explain why the job is not running, from one read of the store; raise JobNotFound for an unknown id.
 
     The error says more if the id is that of a schedule, or of an occurrence that is not due yet.
     """
@@ -183,13 +182,13 @@ _CHECKED: dict[str, Callable[[Scope, Any], Awaitable[object]]] = {
     "schedule_id": Scope.get_schedule,
     "schedule": Scope.check_schedule,
 }
-"""Arguments that a queue with a name refuses if they name what is not its own. One with a default only filters."""
+"""Arguments that a named queue refuses if they belong to another queue. One with a default only filters."""
 
 
 def offered(
     operation: Callable[Concatenate[Backend, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[QueueOperations, P], Coroutine[Any, Any, R]]:
-    """Makes the method of a queue that calls this operation of its backend, within what the queue sees."""
+    """Return the method of a queue that calls this operation of its backend, limited to what the queue sees."""
     name = operation.__name__
     scoped = [
         (position, each.name, each.default, _NARROWED.get(each.name), _CHECKED.get(each.name))
@@ -197,7 +196,7 @@ def offered(
         if each.name in _NARROWED or (each.name in _CHECKED and each.default is each.empty)
     ]
 
-    @wraps(operation, updated=())  # not its __dict__, which says that it is abstract
+    @wraps(operation, updated=())  # not its __dict__, which marks it as abstract
     async def call(self: QueueOperations, /, *args: Any, **kwargs: Any) -> Any:
         if self._ended is not None:
             raise QueueClosed(self.words_when_closed)
@@ -206,7 +205,7 @@ def offered(
         positional = list(args)
         for position, argument, default, narrow, check in scoped:
             value = args[position] if position < len(args) else kwargs.get(argument, default)
-            if value is inspect.Parameter.empty:  # it is missing, and the backend says so
+            if value is inspect.Parameter.empty:  # it is missing, and the backend reports that
                 continue
             if narrow is not None:
                 value = narrow(self._scope, value)
@@ -225,7 +224,7 @@ def offered(
 def settling(
     operation: Callable[Concatenate[Backend, P], Coroutine[Any, Any, Freed]],
 ) -> Callable[Concatenate[QueueOperations, P], Coroutine[Any, Any, None]]:
-    """Makes the method of a queue that settles one job by this operation, and frees the slot of its holder."""
+    """Return the method of a queue that settles one job by this operation and frees the slot of its holder."""
     name = operation.__name__
 
     @wraps(operation, updated=())
@@ -246,19 +245,19 @@ def settling(
 
 
 def _show_as(name: str, call: Any) -> None:
-    """Has tracebacks and profiles show the method by the name of its operation."""
+    """Show the method in tracebacks and profiles by the name of its operation."""
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=f"QueueOperations.{name}")
 
 
 class QueueOperations:
     """The operations that a Queue shares with its backend, without the counts of freed capacity."""
 
-    words_when_closed = "this queue was closed; make a new one: Queue(connect(url))"
-    """What every call says then; a subclass that is closed as something else says so."""
+    words_when_closed = "this queue was closed; create a new one with Queue(connect(url))"
+    """The message of every call after the close; a subclass may replace it."""
 
     def __init__(self, backend: Backend, name: str | None = None) -> None:
         if not isinstance(backend, Backend):
-            raise InvalidArgument("backend", f"must be what connect(url) returns, not {type(backend).__name__}")
+            raise InvalidArgument("backend", f"must be a Backend (see connect), not {type(backend).__name__}")
         self._scope = Scope(backend, name)
         self.backend = backend
         self.name = self._scope.name
@@ -269,11 +268,11 @@ class QueueOperations:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: every call is refused from then on."""
+        """Whether it was closed; then every call is refused."""
         return self._ended is not None
 
     def _open(self) -> Backend:
-        """The backend, for a call that may begin: QueueClosed if this queue was closed."""
+        """Return the backend, or raise QueueClosed if this queue was closed."""
         if self._ended is not None:
             raise QueueClosed(self.words_when_closed)
         return self.backend
@@ -305,7 +304,7 @@ class QueueOperations:
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> None:
-        """Moves the job by hand along the table; changes no counter. The same status again changes nothing."""
+        """Change the job's status by hand, as the transition table allows. Counters do not change."""
         backend = self._open()
         await self._scope.check(job_id)
         since = self._registry.now()
@@ -314,7 +313,7 @@ class QueueOperations:
             self._registry.freed([job_id], since)
 
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
-        """Settles many jobs in one transaction. An outcome that is stale or malformed is refused alone."""
+        """Settle many jobs in one transaction. A stale or malformed outcome is refused alone."""
         backend, since = self._open(), self._registry.now()
         if self.name is None:
             report = await backend.settle_jobs(outcomes)
@@ -336,9 +335,9 @@ class QueueOperations:
         queue: str | None = None,
         where: JobFilter | None = None,
     ) -> tuple[list[str], list[str]]:
-        """Cancels jobs that have all `tags`, and jobs by id. Returns the cancelled ids, and the unknown or final ones.
+        """Cancel jobs that have all `tags`, and jobs by id. Return the cancelled ids, and the unknown or final ones.
 
-        `where` is given alone: it cancels all jobs that match and are not final, some hundreds at a time.
+        `where` cancels all matching jobs that are not final, some hundreds at a time; it must be the only argument.
         """
         backend = self._open()
         if where is not None:
@@ -357,7 +356,7 @@ class QueueOperations:
         return cancelled, unknown
 
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
-        """Moves a CANCELLING job to STOPPED, or to UNKNOWN_STOPPED if it was not executed, which frees no slot."""
+        """Move a CANCELLING job to STOPPED, or to UNKNOWN_STOPPED if it was not executed; the latter frees no slot."""
         backend = self._open()
         await self._scope.check(job_id)
         since = self._registry.now()
@@ -368,23 +367,23 @@ class QueueOperations:
             self._registry.disowned([job_id])
 
     async def mark_worker_unresponsive(self, assignee_id: str) -> None:
-        """Counts every job that this worker holds, in any queue, as crashed; those being cancelled are ended."""
+        """Count every job that this worker holds, in any queue, as crashed; jobs being cancelled are ended."""
         backend, since = self._open(), self._registry.now()
         await backend.mark_worker_unresponsive(assignee_id)
         self._registry.freed(lambda hold: hold.holder.assignee_id == assignee_id, since)
         await self._declare_over(assignee_id, "", "unresponsive")
 
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        """Sweeps all queues for jobs whose lease ran out, and returns them. Workers and streams do it by themselves."""
+        """Reclaim jobs of all queues whose lease expired, and return them. Workers and streams do so periodically."""
         backend, since = self._open(), self._registry.now()
         jobs = await backend.reclaim_expired_leases(limit)
         self._registry.freed([job.id for job in jobs], since)
         return jobs
 
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
-        """Ends jobs of all queues whose cancellation was not acknowledged for at least this long, and returns them.
+        """End jobs of all queues whose cancellation was not acknowledged for at least this long, and return them.
 
-        They become UNKNOWN_STOPPED, even with open leases. A Scheduler with a `cancel_timeout` does this by itself.
+        They become UNKNOWN_STOPPED, even with valid leases. A Scheduler with a `cancel_timeout` does this periodically.
         """
         backend, since = self._open(), self._registry.now()
         jobs = await backend.time_out_cancellations(timeout, limit)
@@ -392,7 +391,7 @@ class QueueOperations:
         return jobs
 
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
-        """Counts every held job as crashed: for a restart after which no worker can be alive."""
+        """Count every running job as crashed. Use it after a restart, when no worker can be alive."""
         backend, since = self._open(), self._registry.now()
         wanted = self._scope.queue(queue)
         await backend.reset_running_jobs(queue=wanted)
@@ -400,7 +399,7 @@ class QueueOperations:
         await self._declare_over(ALL_WORKERS, wanted or "", "reset")
 
     async def _declare_over(self, worker_id: str, queue: str, declared: str) -> None:
-        """Records an event if streams of other processes may hold a slot for a disowned job.
+        """Record an event if streams of other processes may hold a slot for a disowned job.
 
         Such a job has no lease, so these streams cannot notice its loss.
         """
@@ -418,11 +417,11 @@ class QueueOperations:
     # -- read
 
     async def get_job(self, job_id: str) -> Job:
-        """Returns the whole record, or raises JobNotFound."""
+        """Return the whole record, or raise JobNotFound."""
         return self._scope.seen(await self._open().get_job(job_id))
 
     async def explain(self, job_id: str) -> Explanation:
-        """Says why the job is not running: every reason, each with a remedy.
+        """Explain why the job is not running: every reason, each with a remedy.
 
         For the id of a schedule, or of an occurrence that is not due yet, JobNotFound says when it fires.
         """
@@ -432,7 +431,7 @@ class QueueOperations:
         return explanation
 
     async def list_jobs(self, filter: JobFilter, *, limit: int = 100, cursor: str | None = None) -> Page:
-        """Lists jobs that match, newest first. A cursor stays valid while jobs come and go."""
+        """List matching jobs, newest first. A cursor stays valid while jobs are added and removed."""
         backend = self._open()
         return await backend.list_jobs(self._scope.filter(filter), limit=limit, cursor=cursor)
 
@@ -455,9 +454,9 @@ class QueueOperations:
         queue: str | None = None,
         where: JobFilter | None = None,
     ) -> None:
-        """Removes final jobs for good. If any target is not final, none is removed; unknown ids are ignored.
+        """Remove final jobs permanently. If any target is not final, none is removed; unknown ids are ignored.
 
-        `where` is given alone: it removes the final jobs among those that match, some hundreds at a time.
+        `where` removes the matching jobs that are final, some hundreds at a time; it must be the only argument.
         """
         backend = self._open()
         if where is not None:
@@ -470,11 +469,11 @@ class QueueOperations:
         await backend.delete_jobs(tags, job_ids, queue=self._scope.queue(queue))
 
     async def pause_queue(self, queue: str | None = None) -> None:
-        """Stops claims from this queue until it is resumed. Running jobs continue."""
+        """Stop claims from this queue until it is resumed. Running jobs continue."""
         await self._open().pause_queue(self._scope.one_queue(queue))
 
     async def resume_queue(self, queue: str | None = None) -> None:
-        """Undoes `pause_queue`."""
+        """Undo `pause_queue`."""
         await self._open().resume_queue(self._scope.one_queue(queue))
 
     async def set_limits(
@@ -486,12 +485,12 @@ class QueueOperations:
         rate: Rate | Unchanged | None = UNCHANGED,
         rate_per_key: Rate | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Limits how many jobs run at once (in the queue, per concurrency key) or start per window; None: no limit."""
+        """Limit how many jobs run at once (per queue, per concurrency key) or start per window; None: no limit."""
         backend, name = self._open(), self._scope.one_queue(queue)
         await backend.set_limits(name, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
 
     async def get_limits(self, queue: str | None = None) -> Limits:
-        """Returns the limits of the queue; None means unlimited."""
+        """Return the limits of the queue; None means unlimited."""
         backend, name = self._open(), self._scope.one_queue(queue)
         for info in await backend.list_queues():
             if info.name == name:
@@ -499,7 +498,7 @@ class QueueOperations:
         return Limits()
 
     async def list_queues(self) -> list[QueueInfo]:
-        """Lists every queue that has jobs or settings, by name; a queue with a name lists itself."""
+        """List every queue that has jobs or settings, by name; a queue with a name lists itself."""
         found = await self._open().list_queues()
         return [queue for queue in found if self.name in (None, queue.name)]
 
@@ -524,22 +523,22 @@ class QueueOperations:
         dead: Duration | Unchanged | None = UNCHANGED,
         events: Duration | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Sets how long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
+        """Set how long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None means forever."""
         backend, name = self._open(), self._scope.one_queue(queue)
         await backend.set_retention(name, finished=finished, dead=dead, events=events)
 
     async def get_schedules(self) -> list[Schedule]:
-        """Lists the schedules that make jobs for this queue, by id."""
+        """List the schedules that create jobs in this queue, by id."""
         found = await self._open().get_schedules()
         return [schedule for schedule in found if self.name in (None, schedule.job.queue)]
 
     async def get_schedule(self, schedule_id: str) -> Schedule:
-        """Returns the schedule, or raises ScheduleNotFound."""
+        """Return the schedule, or raise ScheduleNotFound."""
         self._open()
         return await self._scope.get_schedule(schedule_id)
 
     async def preview_schedule(self, schedule: str | Repeat, count: int = 10) -> list[datetime]:
-        """Returns the next planned times of a stored or a new schedule: up to 1,000, within its own limit."""
+        """Return the next planned times of a stored or new schedule: up to 1,000, within its limit."""
         backend = self._open()
         wanted = check_number("count", count, least=1)
         if wanted > _MOST_PREVIEWED:
@@ -550,7 +549,7 @@ class QueueOperations:
         return preview(await self._scope.get_schedule(schedule), wanted, to_micros(await backend.now()))
 
     async def remove_schedule(self, schedule_id: str) -> bool:
-        """Removes the schedule; returns False if there was none. Its jobs stay."""
+        """Remove the schedule; return False if there was none. Its jobs stay."""
         backend = self._open()
         if self.name is not None and not await self._scope.has_schedule(schedule_id):
             return False

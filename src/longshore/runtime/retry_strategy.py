@@ -15,10 +15,10 @@ from longshore.runtime.error_text import is_a
 from longshore.safe_logging import logger
 
 Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAnswer]]
-"""Gets the number of failures and the last error; returns seconds to wait, or False for no retry."""
+"""Takes the number of failures and the last error; returns seconds to wait, or False for no retry."""
 
 _STRATEGY_TIMEOUT = 30.0
-"""Seconds for an async strategy to answer: the job holds its slot meanwhile."""
+"""Seconds for an async strategy to answer, during which the job holds its slot."""
 
 _log = logger("longshore.worker")
 
@@ -26,9 +26,9 @@ _log = logger("longshore.worker")
 def by_error(
     rules: Mapping[type[BaseException], Backoff | float | bool], *, otherwise: Backoff | float | bool = 0.0
 ) -> Strategy:
-    """A strategy from rules per error type; the first rule that matches applies. False means no retry.
+    """Return a retry strategy with a rule per error type; the first match applies, and False means no retry.
 
-    `by_error({ConnectionError: exponential(1), ValueError: False}, otherwise=fixed(5))`
+    `by_error({ConnectionError: exponential(1), ValueError: False}, otherwise=fixed(5))`. See docs/tasks.md.
     """
 
     def strategy(failures: int, error: BaseException) -> StrategyAnswer:
@@ -41,7 +41,7 @@ def by_error(
 
 
 async def decide_retry(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
-    """The decision for a job whose attempt has just failed."""
+    """Return the decision for a job whose attempt has just failed."""
     answer: StrategyAnswer | Literal["unset"] = "unset"
     name = job.options.get("retry_strategy") if job.options else None
     if name is not None and not ending.fatal:
@@ -61,8 +61,8 @@ async def _ask_strategy(
 ) -> StrategyAnswer | Literal["unset"]:
     if strategy is None:
         _log.error(
-            "job %s asks for the retry strategy %r, which this worker does not have; its backoff decides. "
-            "Give it to the worker: strategies={%r: ...}",
+            "job %s names the retry strategy %r, which this worker does not have; its backoff decides. "
+            "Pass it to the worker: strategies={%r: ...}",
             job.id,
             name,
             name,
@@ -75,7 +75,7 @@ async def _ask_strategy(
                 answer = await answer
         return _check_answer(answer)
     except BaseException:  # whatever it raises, the job needs an outcome
-        _log.exception("the retry strategy %r failed on job %s; its backoff decides", name, job.id)
+        _log.exception("the retry strategy %r raised an error on job %s; its backoff decides", name, job.id)
         return "unset"
 
 

@@ -1,4 +1,4 @@
-"""A job as its task sees it: the record, what it may write while it runs, and the results of its dependencies."""
+"""A job as its task sees it: the record, its notes while it runs, and the results of its dependencies."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ from longshore.errors import JobInterrupted
 from longshore.runtime import background
 
 MOST_TAKEN = 64 * 1024 * 1024
-"""Bytes of results that one job may take: they are in the memory of its worker, with those of its other jobs."""
+"""Bytes of results that one job may take; they share the memory of its worker with other jobs."""
 _READ_AT_ONCE = 500
 _READ_FIRST = 8
-"""Results read before their size is known."""
+"""Results read in the first call, before their size is known."""
 _BYTES_AT_ONCE = 8 * 1024 * 1024
 
 
 async def results_of(backend: Backend, job: Job) -> dict[str, Any]:
-    """The decoded results by id, in the order of `depends_on`."""
+    """Return the decoded results by id, in the order of `depends_on`."""
     stored = await stored_results_of(backend, job, job.depends_on)
 
     def decoded() -> dict[str, Any]:
         return {name: None if kept is None else read_json(f"result of {name}", kept) for name, kept in stored.items()}
 
-    return await asyncio.to_thread(decoded)  # they may be large, and would block the loop
+    return await asyncio.to_thread(decoded)  # large results would block the loop
 
 
 async def stored_results_of(backend: Backend, job: Job, wanted: Sequence[str]) -> dict[str, bytes | None]:
-    """The results as they were stored, by id, in the order of `wanted`; None for a job that returned nothing.
+    """Return the stored results by id, in the order of `wanted`; None for a job that returned nothing.
 
-    A dependency that did not complete, or was removed, is left out if the policy of its edge is `ignore`. Under the
-    other policies a job runs only after its dependencies completed, so a missing one was removed: JobNotFound. A queue
-    that the caller who stored the job may not see is not read. Results that are too large are Fatal: a retry would
-    find the same.
+    A dependency that did not complete, or was removed, is omitted if the policy of its edge is `ignore`. Under the
+    other policies a missing dependency was removed: JobNotFound. Queues that the caller who stored the job may not see
+    are not read. Results that are too large raise Fatal, because a retry would find the same.
     """
     queues = job.options.get(RESULTS_FROM, ())
     found = await _completed(backend, wanted, queues)
@@ -69,9 +68,9 @@ async def _completed(backend: Backend, job_ids: Sequence[str], queues: Sequence[
         first += len(ids)
         if size > MOST_TAKEN:
             raise Fatal(
-                f"the results it takes are more than {MOST_TAKEN / 2**20:g} MiB: the first {first:,} of "
-                f"{len(job_ids):,} have {size / 2**20:,.1f} MiB; let those jobs store large results elsewhere and "
-                "return their address, or take fewer of them"
+                f"the results of its dependencies are larger than {MOST_TAKEN / 2**20:g} MiB: the first {first:,} of "
+                f"{len(job_ids):,} have {size / 2**20:,.1f} MiB. Store large results elsewhere and return their "
+                "address, or depend on fewer jobs"
             )
         at_once = max(1, min(_READ_AT_ONCE, _BYTES_AT_ONCE * first // (size + 1)))
     return found
@@ -79,10 +78,10 @@ async def _completed(backend: Backend, job_ids: Sequence[str], queues: Sequence[
 
 def _removed(job_id: str, *, hidden: bool) -> JobNotFound:
     missing = JobNotFound(job_id)
-    elsewhere = "; or it is in a queue that the caller who stored this job may not see" if hidden else ""
+    elsewhere = "; or it is in a queue that the caller who stored this job may not read" if hidden else ""
     missing.args = (
-        f"the dependency {job_id!r} was removed, and its result with it: by remove_on_complete, retention or hand; "
-        f"keep jobs whose results are needed{elsewhere}",
+        f"the dependency {job_id!r} was removed with its result, by remove_on_complete, retention or a caller; "
+        f"keep jobs whose results you need{elsewhere}",
     )
     return missing
 
@@ -96,30 +95,30 @@ T = TypeVar("T")
 
 
 class JobReporter(Protocol):
-    """Writes a running job's notes; what its methods return may be awaited."""
+    """Writes a running job's notes; the returned values may be awaitable."""
 
     def set_progress(self, record: Job, value: Any) -> Any:
-        """Keeps how far the job is."""
+        """Store the progress of the job."""
         ...
 
     def append_log(self, record: Job, message: str, level: str) -> Any:
-        """Adds a line to its log."""
+        """Append a line to its log."""
         ...
 
     def save_checkpoint(self, record: Job, data: Any) -> Any:
-        """Keeps what the next execution needs after a crash."""
+        """Store what the next execution needs after a crash."""
         ...
 
     def dependency_results(self, record: Job) -> Any:
-        """The results of the jobs it depended on, by id."""
+        """Return the results of its dependencies, by id."""
         ...
 
 
 class RunningJob(_Fields):
-    """The record's fields, and what only a running job can do.
+    """A job while a worker runs it: the fields of its record, its notes and its cancellation. See docs/tasks.md.
 
-    Its notes are awaited in an `async def` and plain calls in a `def`. They carry the job's lease: LeaseLost means
-    that this attempt has lost the job and should end.
+    Await the notes in an `async def`; call them plainly in a `def`. They carry the job's lease: LeaseLost means that
+    this attempt has lost the job and should end.
     """
 
     __slots__ = (
@@ -139,7 +138,7 @@ class RunningJob(_Fields):
     record: Job
     """The record as it was claimed."""
     heeded: bool
-    """Whether the processor knows that its end was asked for."""
+    """Whether the processor has noticed a request to end."""
     saw_cancel: bool
     """Whether the processor read `cancelled` as true before it returned."""
     said_complete: bool
@@ -169,22 +168,22 @@ class RunningJob(_Fields):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name in RunningJob.__slots__:  # not set yet: the record has none of these either
+            if name in RunningJob.__slots__:  # not set yet, and not a field of the record
                 raise AttributeError(name)
             return getattr(self.record, name)
 
         def __setattr__(self, name: str, value: object) -> None:
-            raise AttributeError(f"{name} of a running job cannot be set; use its verbs")
+            raise AttributeError(f"cannot set {name!r} of a running job; use its methods, such as update_progress()")
 
     def __reduce__(self) -> Never:
-        raise TypeError("a running job can be neither copied nor pickled; take its record: job.record")
+        raise TypeError("a running job cannot be copied or pickled; use its record: job.record")
 
     @property
     def cancelled(self) -> bool:
         """Whether the job should end: it was cancelled, timed out or lost its lease, or the worker stops.
 
-        A task that reads this as true and returns has not finished, unless it calls `complete`: after a cancellation
-        the job is STOPPED, and when the worker stops it goes back to the queue.
+        A task that reads this as true and returns counts as interrupted, unless it calls `complete`. After a
+        cancellation the job is STOPPED; if the worker stops, the job is released to its queue.
         """
         if self._cancelled and not self._returned:
             _set(self, "saw_cancel", True)
@@ -192,9 +191,9 @@ class RunningJob(_Fields):
         return self._cancelled
 
     def raise_if_cancelled(self) -> None:
-        """Raises JobInterrupted if the job should end. Call it in loops; do not await it."""
+        """Raise JobInterrupted if the job should end. Call it in loops; do not await it."""
         if self.cancelled:
-            raise JobInterrupted(f"job {self.record.id!r} was requested to end")
+            raise JobInterrupted(f"job {self.record.id!r} was asked to stop")
 
     @overload
     def complete(self) -> None: ...
@@ -203,7 +202,7 @@ class RunningJob(_Fields):
     def complete(self, result: T) -> T: ...
 
     def complete(self, result: Any = None) -> Any:
-        """Completes the job with this result, even if the task read `cancelled` as true.
+        """Complete the job with this result, even if the task read `cancelled` as true.
 
         Returns the result: `return job.complete(total)`. Do not await it; the result is stored when the task ends. A
         value that the task returns afterwards is ignored; an exception that it raises is a failure.
@@ -216,20 +215,20 @@ class RunningJob(_Fields):
         return result
 
     def returned(self, value: Any) -> Any:
-        """For executors: the job's result after the processor returned. Later reads of `cancelled` do not count."""
+        """Return the job's result, for executors. Later reads of `cancelled` do not count."""
         _set(self, "_returned", True)
         return self._result if self.said_complete else value
 
     def results_written_by(self, write: Callable[[Any], Any]) -> None:
-        """For tasks: serialises what is given to `complete` in the same way as a return value."""
+        """Serialise the value passed to `complete` like a return value, for tasks."""
         _set(self, "_write", write)
 
     def report(self) -> dict[str, bool]:
-        """For executors: the state of a job that returned in another process, for the worker."""
+        """Return the state of a job that returned in another process, for executors."""
         return {"heeded": self.heeded, "saw": self.saw_cancel, "complete": self.said_complete}
 
     def take_report(self, told: Mapping[str, Any]) -> None:
-        """For the worker: applies what the other process reported."""
+        """Apply the state that the other process reported, for the worker."""
         _set(self, "_returned", True)
         _set(self, "heeded", bool(told.get("heeded")))
         _set(self, "saw_cancel", bool(told.get("saw")))
@@ -237,60 +236,60 @@ class RunningJob(_Fields):
 
     @property
     def cancel_requested(self) -> bool:
-        """For executors: the same as `cancelled`, without counting as a read by the processor."""
+        """The same as `cancelled`, without counting as a read by the task; for executors."""
         return self._cancelled
 
     def heed(self) -> None:
-        """For executors: the processor has noticed a cancellation that was requested so far."""
+        """Record that the processor has noticed the cancellation, for executors."""
         if self._cancelled:
             _set(self, "heeded", True)
 
     def call_when_begun(self, begun: Callable[[], None]) -> None:
-        """For the worker: calls `begun` when an executor that lets jobs wait begins the job."""
+        """Call `begun` when the executor starts the job after a wait, for the worker."""
         _set(self, "_begun", begun)
 
     def begin(self) -> None:
-        """For an executor that lets jobs wait: the processor begins now."""
+        """Report that the processor starts now, for executors that let jobs wait."""
         if self._begun is not None:
             self._begun()
 
     def inject_payload(self, payload: bytes) -> None:
-        """For the router: its arguments with the results of other jobs filled in."""
+        """Replace the arguments by those with the results of other jobs filled in, for the router."""
         _set(self, "record", self.record.replace(payload=payload))
 
     def request_cancel(self) -> None:
-        """For the worker: the job should end soon."""
+        """Request that the job ends soon, for the worker."""
         _set(self, "_cancelled", True)
 
     def disown(self) -> None:
-        """For the worker: the lease is lost or given up; refuses whatever the job still writes."""
+        """Refuse further writes, after the lease is lost or released; for the worker."""
         _set(self, "_cancelled", True)
         _set(self, "_reporter", NO_REPORTER)
 
     def update_progress(self, value: Any) -> Any:
-        """Keeps and announces how far it is: any JSON value."""
+        """Store the job's progress, any JSON value, and publish it as an event."""
         return self._written(self._reporter.set_progress(self.record, value))
 
     def log(self, message: str, level: str = "info") -> Any:
-        """Adds a line to the job's own log, read with `queue.read_logs(id)`."""
+        """Append a line to the job's log, which `queue.read_logs(id)` returns."""
         return self._written(self._reporter.append_log(self.record, message, level))
 
     def save_checkpoint(self, data: Any) -> Any:
-        """Keeps what the next execution needs to continue from here; it reads it as `checkpoint`."""
+        """Store what the next execution needs to continue from here; it reads it as `checkpoint`."""
         answer = self._written(self._reporter.save_checkpoint(self.record, data))
         _set(self, "checkpoint", data)
         return answer
 
     def dependency_results(self) -> Any:
-        """The results of the jobs it depended on, decoded, by id.
+        """Return the decoded results of the job's dependencies, by id.
 
-        A dependency that did not complete (under the policy `ignore`) is left out; JobNotFound names one that completed
+        A dependency that did not complete (under the policy `ignore`) is omitted. JobNotFound names one that completed
         and was removed since.
         """
         return self._written(self._reporter.dependency_results(self.record))
 
     def _written(self, note: Any) -> Any:
-        """The note to await; in a thread, its answer once it is written."""
+        """Return the note to await; in a thread, wait until it is written."""
         if not self._blocking:
             return note
         answer = background.run(note)
@@ -301,35 +300,35 @@ _set = object.__setattr__
 
 
 def make_blocking(job: RunningJob) -> None:
-    """For the thread executor: the job's notes are plain calls, and are written when they return."""
+    """Make the job's notes blocking calls, for the thread executor."""
     _set(job, "_blocking", True)
 
 
 class StoreReporter:
-    """Writes a running job's notes to the store; each call is to be awaited."""
+    """Writes a running job's notes to the store; await each call."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     def set_progress(self, record: Job, value: Any) -> Coroutine[Any, Any, None]:
-        """Keeps how far the job is."""
+        """Store the progress of the job."""
         return self.backend.set_progress(record.id, value, lease=record.lease)
 
     def append_log(self, record: Job, message: str, level: str) -> Coroutine[Any, Any, None]:
-        """Adds a line to the job's log."""
+        """Append a line to the job's log."""
         return self.backend.append_log(record.id, message, level, lease=record.lease)
 
     def save_checkpoint(self, record: Job, data: Any) -> Coroutine[Any, Any, None]:
-        """Keeps what the next execution needs."""
+        """Store what the next execution needs."""
         return self.backend.save_checkpoint(record.id, data, lease=record.lease)
 
     def dependency_results(self, record: Job) -> Coroutine[Any, Any, dict[str, Any]]:
-        """Reads what the job's dependencies returned."""
+        """Return the results of the job's dependencies."""
         return results_of(self.backend, record)
 
 
 class ClosedReporter:
-    """For abandoned attempts: refuses all that they write."""
+    """The reporter of abandoned attempts: refuses every write."""
 
     def _refuse(self, record: Job, *_: object) -> Never:
         raise LeaseLost(record.id, "expired")
@@ -341,7 +340,7 @@ NO_REPORTER = ClosedReporter()
 
 
 class Written:
-    """The answer to a note that was written already; you may await it."""
+    """The answer to a note that is already written; awaiting it is optional."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -349,7 +348,7 @@ class Written:
 
 
 class Results(dict[str, Any]):
-    """Results that were read already; you may await them."""
+    """Results that are already read; awaiting them is optional."""
 
     def __await__(self) -> Generator[None, None, Mapping[str, Any]]:
         return self
@@ -360,21 +359,21 @@ CURRENT: ContextVar[RunningJob] = ContextVar("longshore_current_job")
 
 
 def current_job() -> RunningJob:
-    """The job that the calling code is part of: on the event loop, in a thread or in its own process."""
+    """Return the job that runs the calling code: `current_job().update_progress(0.5)`. See docs/tasks.md."""
     try:
         return CURRENT.get()
     except LookupError:
-        raise LongshoreError("no job is being run here: current_job() is for code called by a worker") from None
+        raise LongshoreError("no job runs here; call current_job() only in code that a worker runs") from None
 
 
 def job_of_the_caller() -> RunningJob | None:
-    """The job that the calling code is part of; None outside of jobs."""
+    """Return the job that runs the calling code, or None."""
     return CURRENT.get(None)
 
 
 @contextmanager
 def running(job: RunningJob) -> Iterator[None]:
-    """Makes the job the current one, for executors."""
+    """Make the job the current one, for executors."""
     token = CURRENT.set(job)
     try:
         yield

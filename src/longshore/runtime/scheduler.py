@@ -23,41 +23,40 @@ from longshore.runtime.worker_status import record_error
 from longshore.safe_logging import logger
 
 AT_ONCE = 200
-"""Jobs one transaction touches: a few milliseconds for which others wait."""
+"""Jobs per transaction: other writers wait a few milliseconds for it."""
 FIRED_AT_ONCE = 500
-"""Schedules: some 50 milliseconds, for the store bounds the jobs they make. Smaller pieces would make the last of ten
-thousand late."""
+"""Schedules per transaction, about 50 ms. With smaller batches the last of ten thousand would fire late."""
 _SIDE_BY_SIDE = 2
-"""After a full piece: while the store writes one, the next is worked out."""
+"""Transactions at a time after a full batch: the next one is prepared while the store writes."""
 _IN_A_ROW = 10
-"""Pieces on each side before it is looked at whether what is due now was due when the pass began."""
+"""Batches in a row before it checks whether the schedules due now were due at the start of the pass."""
 _ASKED_ANYWAY = timedelta(seconds=30)
 _TRY_AGAIN = 0.05
-"""Seconds until a schedule is looked at again that is due and did not fire: somebody else is just firing it."""
+"""Seconds before it retries a due schedule that did not fire: another scheduler is firing it."""
 _JITTER = 0.2
-"""So that many who began together do not all come at one moment."""
+"""Spreads the passes of schedulers that started together."""
 
 RETENTION_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerTask:
-    """One thing to do again and again; safe to repeat, and to do by many at once."""
+    """A periodic task that is safe to repeat and to run in many processes at once."""
 
     name: str
     batch: Callable[[], Awaitable[int]]
-    """Does a bounded piece of it, and says how much that was."""
+    """Runs one bounded batch and returns its size."""
     more: int
-    """A piece of at least so many is followed by the next."""
+    """A batch of at least this size is followed by the next."""
     interval: float
-    """Seconds until there may be something to do again."""
+    """Seconds until the task runs again."""
     pause: Callable[[], Awaitable[float]] | None = None
-    """Where the interval is the longest of them: how many seconds it is this time."""
+    """Returns the actual seconds, up to `interval`."""
     rest: float = 0.0
-    """How long to leave the store to others between two pieces, in times of what the last one took."""
+    """The pause between two batches, as a multiple of the time the last one took."""
 
     async def do(self, stop: asyncio.Event, *, in_haste: bool = False) -> int:
-        """Piece by piece until nothing is left, or it is to stop; returns how much was done."""
+        """Run batches until nothing is left or `stop` is set; return how much was done."""
         done = 0
         while not stop.is_set():
             began = monotonic()
@@ -70,7 +69,7 @@ class SchedulerTask:
 
 
 async def wait(stop: asyncio.Event, seconds: float) -> None:
-    """Until it is to stop, or so many seconds have passed."""
+    """Wait until `stop` is set or the seconds have passed."""
     if seconds <= 0:
         await asyncio.sleep(0)
         return
@@ -80,17 +79,17 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
 
 
 def varied(seconds: float) -> float:
-    """About so many seconds."""
+    """Return the seconds with jitter."""
     return seconds * (1 + random.uniform(-_JITTER, _JITTER))
 
 
 def schedules(backend: Backend, interval: float) -> SchedulerTask:
-    """Schedules whose time has come. It comes back for the next planned time, not only at every interval."""
+    """Return the task that fires due schedules; it waits for the next planned time, at most `interval`."""
     began: datetime | None = None
     asked: datetime | None = None
 
     async def several() -> int:
-        """Pieces one after the other as long as they are full, and not for ever."""
+        """Fire full batches one after the other, up to a limit."""
         fired = 0
         for _ in range(_IN_A_ROW):
             piece = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
@@ -100,10 +99,10 @@ def schedules(backend: Backend, interval: float) -> SchedulerTask:
         return fired
 
     async def batch() -> int:
-        """Whatever falls due while a pass is under way is for the next one, or it might never end.
+        """Fire what was due at the start of the pass; later ones are left to the next pass, so that each pass ends.
 
-        The store is asked now and then though nothing is due, and when its clock went back: what a clock ahead of time
-        has fired waits for times that are too far ahead, and it is the store that plans them anew.
+        It also asks the store from time to time when nothing is due, and after its clock went back: schedules fired by
+        a clock that was ahead are planned too late, and the store corrects them.
         """
         nonlocal began, asked
         planned = await backend.next_firing()
@@ -129,7 +128,7 @@ def schedules(backend: Backend, interval: float) -> SchedulerTask:
 
 
 def _counted(operation: Callable[[int], Awaitable[Sized]]) -> Callable[[], Awaitable[int]]:
-    """A batch of an operation that returns what it changed."""
+    """Return a batch function for an operation that returns what it changed."""
 
     async def batch() -> int:
         return len(await operation(AT_ONCE))
@@ -144,27 +143,27 @@ _log = logger("longshore.scheduler")
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one pass did."""
+    """The results of one pass."""
 
     reclaimed: int = 0
-    """Jobs whose lease had run out."""
+    """Jobs whose lease had expired."""
     fired: int = 0
-    """Jobs that schedules made."""
+    """Jobs created by schedules."""
     announced: int = 0
-    """Delayed jobs whose time had come."""
+    """Delayed jobs that became due."""
     timed_out: int = 0
-    """Cancellations that nobody had acknowledged."""
+    """Cancellations that no worker acknowledged in time."""
     removed: int = 0
-    """What had been kept long enough: jobs, events and others."""
+    """Expired jobs, events and other records that were removed."""
     failed: tuple[str, ...] = ()
-    """What could not be done, and will be tried again."""
+    """Tasks that failed and will be retried."""
 
 
 class Scheduler:
-    """Does for one store what only the passing of time asks for.
+    """Run the periodic tasks of one store: schedules, expired leases, due jobs and retention. See docs/scheduler.md.
 
-    Any number may run at once, in any processes: every pass is safe to repeat, and nobody leads. `cancel_timeout` is
-    how long a cancellation may stay unanswered before the job counts as over. None, the default, sets no limit.
+    Any number may run, in any processes: every task is safe to repeat, and there is no leader. `cancel_timeout` is how
+    long a cancellation may stay unacknowledged before the job is ended. None, the default, sets no limit.
     """
 
     def __init__(self, backend: Backend, *, interval: Duration = 1.0, cancel_timeout: Duration | None = None) -> None:
@@ -177,7 +176,7 @@ class Scheduler:
         self._chores: dict[str, SchedulerTask] = {
             "reclaimed": SchedulerTask("sweep", _counted(backend.reclaim_expired_leases), AT_ONCE, every),
             "fired": schedules(backend, every),
-            # workers claim due jobs without it, so it leaves the store to others between two pieces
+            # workers claim due jobs without it, so it yields the store between batches
             "announced": SchedulerTask(
                 "announcement of due jobs", _counted(backend.announce_due_jobs), AT_ONCE, every, rest=1.0
             ),
@@ -196,9 +195,9 @@ class Scheduler:
         self._at_work: list[asyncio.Future[None]] = []
 
     async def tick(self) -> Tick:
-        """One full pass, in the caller's own time; what fails is logged and does not keep the rest from being done."""
+        """Run every task once in the calling task; log those that fail, and continue with the rest."""
         if self._stop.is_set():
-            raise QueueClosed("this scheduler was closed; make a new one: Scheduler(backend)")
+            raise QueueClosed("this scheduler was closed; create a new one with Scheduler(backend)")
         done: dict[str, int] = {}
         failed = []
         for kind, chore in self._chores.items():
@@ -210,12 +209,12 @@ class Scheduler:
         return Tick(**done, failed=tuple(failed))
 
     async def run(self) -> None:
-        """Does it all again and again until it is closed, or its store is; a second call waits for the same end."""
+        """Run until the scheduler or its store is closed; a second call waits for the same end."""
         self._begin()
         if self._work is not None:
             try:
                 await asyncio.shield(self._work)
-            except asyncio.CancelledError:  # whoever no longer waits for it wants none that nobody waits for
+            except asyncio.CancelledError:  # it must not outlive its caller
                 await self.close(force=True)
                 raise
 
@@ -227,9 +226,10 @@ class Scheduler:
         await self.close()
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Lets it end what it has begun, which takes milliseconds; safe to call twice, and from any loop.
+        """Finish the running batches, which takes milliseconds. You can call it twice and from any loop.
 
-        With `force`, or after `grace` seconds, what is under way is dropped: the store takes it back, or has done it.
+        With `force`, or after `grace` seconds, running batches are cancelled: the store rolls them back or has
+        committed.
         """
         patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         loop, work = self._loop, self._work
@@ -256,7 +256,7 @@ class Scheduler:
         await asyncio.wait(self._at_work)
 
     async def _keep_at(self, chore: SchedulerTask) -> None:
-        """Each in its own time: a long clean-up makes no schedule late, and one that fails keeps none from its work."""
+        """Run one task at its own pace: a long retention run delays no schedule, and a failure stops no other task."""
         pause = self._interval
         while not self._stop.is_set():
             try:
@@ -264,7 +264,7 @@ class Scheduler:
                 ended = await self._pause_after(chore) if done is not None else None
             except QueueClosed:
                 if not self._stop.is_set():
-                    _log.info("%s ends: its store was closed", self.id)
+                    _log.info("%s stopped: its store was closed", self.id)
                 self._stop.set()
                 return
             if ended is None:
@@ -275,12 +275,12 @@ class Scheduler:
                 await wait(self._stop, ended)
 
     async def _attempt(self, chore: SchedulerTask, *, in_haste: bool = False) -> int | None:
-        """How much was done, or None if it failed."""
+        """Run the task; return how much was done, or None if it failed."""
         try:
             done = await chore.do(self._stop, in_haste=in_haste)
         except QueueClosed:
             raise
-        except Exception as error:  # whatever it is: what time asks for is asked for again
+        except Exception as error:  # any error: the task runs again later
             await self._tell(chore, error)
             return None
         if chore.name in self._trouble:
@@ -292,13 +292,13 @@ class Scheduler:
             return varied(chore.interval) if chore.pause is None else await chore.pause()
         except QueueClosed:
             raise
-        except Exception as error:  # as above
+        except Exception as error:  # see above
             await self._tell(chore, error)
             return None
 
     async def _tell(self, chore: SchedulerTask, error: Exception) -> None:
-        """Logs it, and writes it into the event log once, or as soon as that can be written to."""
-        text = f"the {chore.name} failed and will be repeated: {describe(error).partition(chr(10))[0]}"
+        """Log the error, and write it once to the event log, now or as soon as the store accepts it."""
+        text = f"the {chore.name} failed; trying again: {describe(error).partition(chr(10))[0]}"
         _log.warning("%s: %s", self.id, text)
         if self._trouble.get(chore.name) != text:
             self._trouble[chore.name] = text
@@ -310,4 +310,4 @@ class Scheduler:
         untold = self._untold.pop(chore.name, None)
         if untold is not None:
             await record_error(self._backend, self.id, untold)
-        _log.info("%s: the %s works again", self.id, chore.name)
+        _log.info("%s: the %s has recovered", self.id, chore.name)

@@ -1,4 +1,4 @@
-"""What a process does when it is asked to stop, and how it starts child processes."""
+"""Stop signals of a process, and the start of child processes."""
 
 from __future__ import annotations
 
@@ -20,92 +20,91 @@ from longshore.safe_logging import logger
 
 
 def command_to_run(module: str, descriptor: int) -> list[str]:
-    """Runs `main(descriptor)` of one of our modules, in the interpreter and with the flags of this process.
+    """Return the command that runs `main(descriptor)` of a module with this interpreter and its flags.
 
-    `-P`: until the child has its parent's path, nothing in the working directory may stand in for a library.
+    `-P`: until the child has its parent's path, no file of the working directory can shadow a library.
     """
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
     start = f"import sys; sys.path.append(sys.argv.pop()); from {module} import main; main(int(sys.argv.pop()))"
-    root = Path(__file__).parents[2]  # where the package is, which need not be installed
+    root = Path(__file__).parents[2]  # the package need not be installed
     return [sys.executable, *flags, "-P", "-c", start, str(descriptor), str(root)]
 
 
 def surroundings() -> dict[str, Any]:
-    """What a child must know to import what its parent can; its working directory it inherits."""
+    """Return what a child needs to import the same modules as its parent."""
     return {"path": sys.path, "argv": sys.argv}
 
 
 def take_on(surroundings: Mapping[str, Any]) -> None:
-    """In the child."""
+    """Apply the parent's environment in the child."""
     sys.path[:] = surroundings["path"]
     sys.argv[:] = surroundings["argv"]
 
 
 STOP_GRACE = 30.0
-"""Seconds running jobs have to end after the first signal, before they are called off and handed back."""
+"""Seconds in which running jobs may end after the first signal; then they are cancelled and released."""
 _FOR_THREADS = 1.0
-"""Seconds for threads of the event loop to end, once the worker has."""
-_ASKED = "asked to stop: running jobs may end, and no more are taken; ask again to drop them"
+"""Seconds for the threads of the event loop to end after the worker."""
+_ASKED = "stopping: running jobs may end, and no more are claimed; send the signal again to drop them"
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 _USUAL_ROUNDS = ((700, 10, 10), (2000, 10, 10), (2000, 10, 0))
-"""When the collector makes its rounds if nobody has said otherwise: in Python 3.11 and 3.12, in 3.13, and in 3.14."""
+"""The default thresholds of the garbage collector in Python 3.11 and 3.12, in 3.13, and in 3.14."""
 OBJECTS_A_ROUND = 10_000
-"""How many objects must have come and stayed before it looks for cycles among them, in a process that runs jobs: what
-failed jobs leave in cycles is not to pile up."""
+"""New objects before a collection in a process that runs jobs: failed jobs leave reference cycles behind."""
 
 _log = logger("longshore.worker")
 
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """A Worker, or what runs and closes like one."""
+    """A Worker, or an object that runs and closes like one."""
 
     async def run(self) -> None:
-        """Until it is closed."""
+        """Run until it is closed."""
         ...
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Ends it."""
+        """Stop it."""
         ...
 
 
 class StopSignals:
-    """SIGTERM and SIGINT, heard while this is entered, as two events: `asked` by the first, `demanded` by the second.
+    """SIGTERM and SIGINT as two events: `asked` after the first signal, `demanded` after the second.
 
-    The third ends the process at once, whatever blocks its event loop. A `patient` process takes them all for one:
-    whoever stops a service may signal parent and children alike, and only the parent knows what was meant.
+    The third signal ends the process at once, even if its event loop is blocked. A `patient` process counts all signals
+    as one: a service manager may signal parent and children alike, and the parent decides.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
         self.asked = asyncio.Event()
         self.demanded = asyncio.Event()
         self.exit_code = 0
-        """128 and the number of the signal that demanded the end; 0 as long as none did."""
+        """128 plus the number of the second signal; 0 before it."""
         self._patient = patient
         self._count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def listen(self) -> Self:
-        """From now on, and for good if this is never left; the events follow once a loop is known."""
+        """Handle the signals from now on; the events are set once a loop is attached."""
         for number in _STOPPING:
-            # not the loop's own way: this one is heard even while a job blocks the loop
+            # not loop.add_signal_handler: this handler runs even while a job blocks the loop
             self._before[number] = signal.signal(number, self._received)
         return self
 
     def attach(self) -> None:
-        """The events are for this loop."""
+        """Set the events on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._tell()  # of what came before
+        self._tell()  # signals that arrived before
 
     def ask(self) -> None:
-        """As the first signal would; from any thread."""
+        """Act like the first signal. Any thread may call it."""
         self._count = max(self._count, 1)
         self._tell()
 
     def demand(self) -> None:
-        """As the second signal would; from any thread."""
+        """Act like the second signal. Any thread may call it."""
         self._count = max(self._count, 2)
         self.exit_code = self.exit_code or 128 + signal.SIGTERM
         self._tell()
@@ -132,7 +131,7 @@ class StopSignals:
     def _tell(self) -> None:
         if self._loop is None:
             return
-        with suppress(RuntimeError):  # the loop has closed: it is over anyway
+        with suppress(RuntimeError):  # the loop has closed
             if self._count >= 1:
                 self._loop.call_soon_threadsafe(self.asked.set)
             if self._count >= 2:
@@ -140,10 +139,10 @@ class StopSignals:
 
 
 async def run_until_stopped(worker: Stoppable, *, grace: Duration | None = STOP_GRACE) -> int:
-    """Runs a worker until SIGTERM or SIGINT, and returns the exit code: 0 after an orderly end.
+    """Run a worker until SIGTERM or SIGINT, and return the exit code: 0 after an orderly stop. See docs/worker.md.
 
-    The first signal lets running jobs end within `grace` seconds (None: however long it takes) and hands the others
-    back uncharged; the second drops all at once. Signals are heard in the main thread only.
+    After the first signal, running jobs may end within `grace` seconds (None: no limit); the rest are released and the
+    attempt is not counted. The second signal drops all jobs at once. Call it in the main thread.
     """
     with StopSignals() as stop:
         return await _run(worker, stop, grace, _ASKED)
@@ -156,10 +155,10 @@ def serve(
     stop: StopSignals | None = None,
     on_asked: str = _ASKED,
 ) -> int:
-    """The whole life of a worker's process, to be followed by its exit with the code returned.
+    """Run a worker process until it ends, and return its exit code.
 
-    `make` makes the worker, on the event loop; or it is an `async def` that makes one, or does the work itself.
-    `on_asked` is logged when the first signal comes.
+    `make` creates the worker on the event loop. It may also be an `async def` that creates one or does all the work.
+    `on_asked` is logged at the first signal.
     """
     return asyncio.run(_serve(make, grace, stop or StopSignals().listen(), on_asked))
 
@@ -172,9 +171,9 @@ async def _serve(
     rounds = gc.get_threshold()
     settle_in()
     code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace, on_asked)
-    gc.unfreeze()  # whoever called may go on with a life of their own
+    gc.unfreeze()  # the caller may continue after this
     gc.set_threshold(*rounds)
-    if code or not await _threads_have_ended():  # which would hold up an orderly exit for as long as they like
+    if code or not await _threads_have_ended():  # busy threads would delay an orderly exit
         with suppress(Exception):
             logging.shutdown()
             sys.stdout.flush()
@@ -183,10 +182,10 @@ async def _serve(
 
 
 def settle_in(objects_a_round: int = OBJECTS_A_ROUND) -> None:
-    """For a process whose work begins: what it has loaded stays, and the collector need not look at it again.
+    """Prepare the garbage collector for a process that starts to run jobs.
 
-    Each of its full rounds would otherwise walk through all modules, some 30 ms in the midst of somebody's request. Its
-    small rounds come less often, too, unless somebody has set when: jobs come and go by the thousand and are no cycles.
+    Loaded modules are frozen: a full collection would scan them for about 30 ms. Collections also run less often,
+    unless the user has changed the threshold: most jobs leave no cycles.
     """
     gc.collect()
     gc.freeze()
@@ -196,11 +195,11 @@ def settle_in(objects_a_round: int = OBJECTS_A_ROUND) -> None:
 
 
 async def _threads_have_ended() -> bool:
-    """Whether the loop's own threads have come to rest: a job that was given back may still sit in `to_thread`."""
+    """Whether the threads of the loop have ended: a released job may still run in `to_thread`."""
     ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
     await asyncio.wait([ending], timeout=_FOR_THREADS)
     if not ending.done():
-        _log.warning("threads of jobs that were given back are still busy; the process ends without them")
+        _log.warning("threads of released jobs are still busy; the process exits without waiting for them")
     return ending.done()
 
 
@@ -212,7 +211,7 @@ async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None, on_
     try:
         await asyncio.wait({run, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
-            # a warning, so that it is seen where no logging is set up: whoever waits would ask again
+            # a warning, so that it is visible without logging set up: a user who sees nothing would signal again
             _log.warning(on_asked)
             ended: asyncio.Future[Any] = asyncio.ensure_future(_ended(worker, run, grace))
             tasks.append(ended)
@@ -235,14 +234,14 @@ async def _ended(worker: Stoppable, run: asyncio.Future[Any], grace: Duration | 
 
 
 class Program:
-    """An `async def` that is the whole work, or makes the worker that does it; closing it cancels it."""
+    """An `async def` that does all the work, or creates the worker; closing it cancels it."""
 
     def __init__(self, work: Awaitable[Any]) -> None:
         self._work = asyncio.ensure_future(work)
         self._worker: Stoppable | None = None
 
     async def run(self) -> None:
-        """Until it returns."""
+        """Run until it returns."""
         await asyncio.wait({self._work})
         if self._work.cancelled():
             return
@@ -252,7 +251,7 @@ class Program:
             await made.run()
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Ends it, or the worker it made."""
+        """Stop it, or the worker it created."""
         if self._worker is not None:
             await self._worker.close(force, grace=grace)
         self._work.cancel()

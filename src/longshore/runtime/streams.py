@@ -1,4 +1,4 @@
-"""A stream of jobs: it claims while it has free slots, renews its leases, and delivers batches to its consumer."""
+"""A stream of jobs: claims while it has free slots, renews its leases, and delivers batches to its consumer."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 POLL_SECONDS = 0.5
-"""How often a stream with free slots looks for due jobs, and for changes that were not notified."""
+"""Seconds between two checks for due jobs, and for changes without a notification."""
 _EVENTS_AT_ONCE = 1_000
 ALL_WORKERS = "*"
-"""The worker named by a `worker.error` that `reset_running_jobs` records."""
+"""The worker id in a `worker.error` event that `reset_running_jobs` records."""
 _UNDECIDED_LONGEST = 30.0
-"""Seconds after which a vanished lease frees its slot even if the log does not show yet how the job ended."""
+"""Seconds after which a vanished lease frees its slot even if the log does not show the job's end yet."""
 _TRIES, _PAUSE = 5, 0.1
-"""For a store that is busy: X-28 allows neither a silent stall nor an end at the first error."""
+"""Calls to a busy store: X-28 allows neither a silent stall nor an end at the first error."""
 
 _log = logger("longshore.stream")
 
@@ -43,11 +43,11 @@ CancelListener = Callable[[str], None]
 
 
 def _in_own_loop(method: Callable[Concatenate[JobStream, P], None]) -> Callable[Concatenate[JobStream, P], None]:
-    """Has the method run in the loop of its stream, whichever thread calls it."""
+    """Run the method in the loop of its stream, whichever thread calls it."""
 
     @wraps(method)
     def call(self: JobStream, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        assert self._loop is not None  # a stream holds no job before it is started
+        assert self._loop is not None  # a stream holds no job before its start
         if background.running_loop() is self._loop:
             method(self, *args, **kwargs)
             return
@@ -58,10 +58,10 @@ def _in_own_loop(method: Callable[Concatenate[JobStream, P], None]) -> Callable[
 
 
 class JobStream:
-    """Batches of jobs, RUNNING and leased to one assignee, never more than its capacity at a time.
+    """Batches of claimed jobs for one assignee, never more than its capacity at a time.
 
-    A slot is taken when a job is claimed, and free again when any caller ends the job. Use it with `async with`: at the
-    end, jobs that were not delivered yet go back to the queue.
+    A claimed job takes a slot until any caller ends the job. Use the stream with `async with`: at its end, jobs that
+    were not delivered are released to the queue.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class JobStream:
         self._backend = backend
         self._registry = registry
         self._held: dict[str, int] = {}
-        """The jobs that take a slot, each with the epoch of its claim."""
+        """Jobs that take a slot, each with the epoch of its claim."""
         self._vanished: dict[str, float] = {}
         """Held jobs without a lease whose end is not in the log yet, and when the lease vanished."""
         self._disowned: dict[str, tuple[str, str]] = {}
-        """Jobs that have ended and still take a slot: the queue of each, and the cursor where the log was read to."""
+        """Ended jobs that still take a slot: the queue of each, and the log cursor read so far."""
         self._outbox: dict[str, Job] = {}
         self._recalled: dict[str, Job] = {}
         self._cancelled: set[str] = set()
@@ -126,10 +126,10 @@ class JobStream:
         return list(batch.values())
 
     def on_cancel(self, listener: CancelListener) -> Callable[[], None]:
-        """Calls the listener with the id of each job of this stream that is cancelled; returns its unsubscribe.
+        """Call the listener with the id of each cancelled job of this stream; return a function that removes it.
 
-        The listener gets each job once, and at once those that were cancelled before. The stream itself ends a job that
-        was not delivered yet; the listener does not get it.
+        The listener gets each job once, including those cancelled before. The stream itself ends a job that was not
+        delivered yet; the listener does not get it.
         """
         self._listeners.append(listener)
         for job_id in sorted(self._cancelled):
@@ -137,7 +137,7 @@ class JobStream:
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def start(self) -> None:
-        """Begins to claim, in the running event loop; done by the first use."""
+        """Start claiming in the running event loop; the first use does it."""
         if self._loop is not None or self._over:
             return
         self._loop = asyncio.get_running_loop()
@@ -152,10 +152,10 @@ class JobStream:
             find_ended=lambda: len(self._held) >= self._capacity,
         )
         self._work = self._loop.create_task(self._run(), name=f"longshore stream of {self.assignee_id}")
-        self._work.add_done_callback(lambda _: self._leave())  # whatever ended it, even the end of its loop
+        self._work.add_done_callback(lambda _: self._leave())  # however it ended, even with its loop
 
     async def end(self, reason: str = "the stream ended before the job was delivered") -> None:
-        """Claims no more, and releases what was not delivered; safe to call twice and from any loop."""
+        """Stop claiming, and release what was not delivered. You can call it twice and from any loop."""
         self._ending = self._ending or reason
         if self._loop is None:
             self._over = True
@@ -164,7 +164,7 @@ class JobStream:
             self._loop.call_soon_threadsafe(self._wake_to_stop)
         while not self._done.done() and self._loop.is_running():
             await asyncio.wait([asyncio.wrap_future(self._done)], timeout=1)
-        if not self._done.done():  # its loop does not run any more
+        if not self._done.done():  # its loop has stopped
             self._leave()
             await self._fail_undelivered()
 
@@ -174,22 +174,22 @@ class JobStream:
 
     # -- for the registry and the lease keeper, from any thread
 
-    # such a call may come after the job was claimed here again
+    # the job may have been claimed here again before such a call
 
     @_in_own_loop
     def jobs_freed(self, job_ids: list[str]) -> None:
-        """Their slots are free."""
+        """Free their slots."""
         self._forget(self._registry.not_held(self, job_ids))
 
     @_in_own_loop
     def jobs_disowned(self, job_ids: list[str]) -> None:
-        """They have ended; their slots stay taken until the worker is declared unresponsive or the stream ends."""
+        """Stop renewing ended jobs; their slots stay taken until the worker is unresponsive or the stream ends."""
         self._keeper.drop(job_ids)
         self.leases_lost(job_ids)
 
     @_in_own_loop
     def jobs_cancelled(self, job_ids: list[str]) -> None:
-        """Notifies the listeners; a job that was not delivered yet is taken back."""
+        """Notify the listeners; take back a job that was not delivered yet."""
         for job_id in job_ids:
             if job_id in self._outbox:
                 self._recalled[job_id] = self._outbox.pop(job_id)
@@ -201,7 +201,7 @@ class JobStream:
 
     @_in_own_loop
     def leases_lost(self, job_ids: list[str]) -> None:
-        """The slots are free unless the log says that the jobs were disowned; with `free_disowned` always (X-03)."""
+        """Free the slots unless the log says that the jobs were disowned; with `free_disowned` always (X-03)."""
         lost = [job_id for job_id in job_ids if job_id in self._held and not self._keeper.keeps(job_id)]
         if self._free_disowned:
             self._forget(lost)
@@ -247,7 +247,7 @@ class JobStream:
         except Exception:
             _log.exception("a listener for cancellations failed on job %s", job_id)
 
-    # -- the work
+    # -- claim
 
     async def _run(self) -> None:
         self._registry.start_sweep(self, self._backend)
@@ -295,7 +295,7 @@ class JobStream:
                 return
 
     async def _claim(self, free_slots: int) -> list[Job]:
-        """Claims in the background: if this loop ended meanwhile, the jobs of a cancelled call would have no owner."""
+        """Claim on the background loop: if this loop ends meanwhile, the claimed jobs still get released."""
         if self._ending:
             return []
         asked_at = monotonic()
@@ -314,7 +314,7 @@ class JobStream:
         return jobs
 
     async def _decide_on_vanished(self) -> None:
-        """Frees the slots of jobs whose lease vanished, except those the log marks as not executed (Q-ACK-03)."""
+        """Free the slots of jobs whose lease vanished, except those the log marks as not executed (Q-ACK-03)."""
         if not self._vanished:
             return
         epochs = {job_id: self._held[job_id] for job_id in self._vanished}
@@ -332,7 +332,7 @@ class JobStream:
         self._forget(free)
 
     async def _disowned_among(self, epochs: dict[str, int]) -> tuple[dict[str, JobEvent], set[str]]:
-        """The events that mark jobs as not executed, and the jobs whose end cannot be read from the log yet."""
+        """Return the events that mark jobs as not executed, and the jobs whose end is not in the log yet."""
         found = (await self._backend.list_jobs(JobFilter(ids=list(epochs)), limit=len(epochs))).items
         unknown = {job.id for job in found if job.status is JobStatus.UNKNOWN_STOPPED and job.epoch == epochs[job.id]}
         removed = epochs.keys() - {job.id for job in found}
@@ -347,7 +347,7 @@ class JobStream:
         return disowned, undecided
 
     async def _look_at_disowned(self) -> None:
-        """Frees the slots of disowned jobs whose worker another process declared unresponsive or reset."""
+        """Free the slots of disowned jobs whose worker another process declared unresponsive or reset."""
         for job_id, (queue, cursor) in list(self._disowned.items()):
             try:
                 events = await self._backend.read_events(cursor, _EVENTS_AT_ONCE)
@@ -355,11 +355,11 @@ class JobStream:
                 raise
             except CursorExpired as error:
                 _log.warning(
-                    "a stream of %s missed events and frees the slot of %s: %s", self.assignee_id, job_id, error
+                    "a stream of %s missed events and frees the slot of job %s: %s", self.assignee_id, job_id, error
                 )
                 self._forget([job_id])  # a restored copy does not know that the job was disowned
                 continue
-            except LongshoreError as error:  # it is read again with the next change
+            except LongshoreError as error:  # it is read again at the next change
                 _log.debug("cannot read whether the worker was declared unresponsive: %r", error)
                 return
             if job_id not in self._disowned:
@@ -379,32 +379,32 @@ class JobStream:
         )
 
     async def _end_recalled(self) -> None:
-        """Ends jobs that were cancelled before they were delivered."""
+        """End jobs that were cancelled before they were delivered."""
         jobs = list(self._recalled.values())
         if jobs:
             await self._retry(self._settle, jobs, "stop", "cancelled")
             self._forget([job.id for job in jobs])
 
     async def _fail_undelivered(self) -> None:
-        """Fails what was not delivered, as the contract of the Queue requires: counted, and claimable at once."""
+        """Fail what was not delivered, as the Queue contract requires: counted, and claimable at once."""
         jobs = [*self._outbox.values(), *self._recalled.values()]
         self._outbox, self._recalled = {}, {}
         if jobs:
             try:
                 await self._settle(jobs, "fail", self._ending or "the stream failed before the job was delivered")
             except Exception as error:  # their leases expire, and the sweep finds them
-                _log.warning("%d jobs that were not delivered could not be released: %s", len(jobs), error)
+                _log.warning("cannot release %d undelivered jobs; their leases expire: %s", len(jobs), error)
 
     async def _settle(self, jobs: Sequence[Job], verb: OutcomeVerb, error: str) -> None:
         await self._backend.settle_jobs([Outcome(job.id, job.lease, verb, error=error) for job in jobs])
 
     async def _retry(self, operation: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The answer of an operation, from a store that may be busy for a moment."""
+        """Call an operation, and retry while the store is unavailable."""
         for attempt in range(1, _TRIES):
             try:
                 return await operation(*args, **kwargs)
             except BackendUnavailable as error:
-                _log.warning("the store cannot be used now, trying again: %s", error)
+                _log.warning("the store is unavailable; trying again: %s", error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_PAUSE * 2**attempt):
                         await self._stop.wait()
@@ -412,7 +412,7 @@ class JobStream:
 
 
 async def end_in_log(backend: Backend, job_id: str, epoch: int) -> JobEvent | None:
-    """The event by which this claim of the job became UNKNOWN_STOPPED; None if the log does not show it."""
+    """Return the event by which this claim of the job became UNKNOWN_STOPPED, or None if the log does not show it."""
     cursor: str | None = None
     while True:
         try:

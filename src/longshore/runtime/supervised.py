@@ -1,4 +1,4 @@
-"""The child of a supervisor: creates its worker, and ends with its parent."""
+"""The child process of a supervisor: creates its worker, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from longshore.runtime.signals import StopSignals, serve, take_on
 from longshore.runtime.worker import name_first_worker
 
 CANNOT_START = 78
-"""The exit code of a process that found no worker to run; sysexits.h calls it a configuration error."""
+"""The exit code of a process that cannot create its worker: EX_CONFIG of sysexits.h."""
 
 
 def main(descriptor: int) -> None:
-    """Runs what the supervisor at the other end of this pipe orders."""
+    """Run the worker that the supervisor at the other end of this pipe describes."""
     os.set_inheritable(descriptor, False)
     line = os.fdopen(descriptor, "rb")
     order = json.loads(line.readline())
-    # the supervisor kills if it means it; until then any signal, of whomever, asks for the same thing
+    # the supervisor kills the process if it must; before that, every signal means the same orderly stop
     stop = StopSignals(patient=True).listen()
     threading.Thread(target=_wait_for_the_end_of, args=(line, stop), name="longshore-line", daemon=True).start()
     take_on(order)
@@ -32,7 +32,7 @@ def main(descriptor: int) -> None:
     try:
         found = Target(**order["target"]).find()
         if not callable(getattr(found, "worker", found)):
-            raise InvalidArgument("target", f"{order['target']['name']} is neither a Harbor nor a function")
+            raise InvalidArgument("target", f"{order['target']['name']} must be a Harbor or a function")
     except Exception as error:
         print(describe(error), file=sys.stderr)
         sys.exit(CANNOT_START)
@@ -42,4 +42,4 @@ def main(descriptor: int) -> None:
 
 def _wait_for_the_end_of(line: BinaryIO, stop: StopSignals) -> None:
     line.read()
-    stop.ask()  # nobody is left who would
+    stop.ask()  # the supervisor is gone

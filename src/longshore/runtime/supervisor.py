@@ -1,4 +1,4 @@
-"""Several worker processes under one parent: started, watched and restarted."""
+"""Several worker processes under one parent, which restarts those that die."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from longshore.runtime.worker import new_worker_id
 from longshore.safe_logging import logger
 
 _BEYOND_GRACE = 20.0
-"""Seconds after the grace in which a worker calls its jobs off and hands them back; then it is killed."""
+"""Seconds after the grace period in which a worker cancels and releases its jobs; then it is killed."""
 _SETTLED = 60.0
-"""Seconds after which a process counts as one that works: if it dies, the pauses begin anew."""
+"""Seconds after which a process counts as healthy: if it dies later, the pauses start again from the first."""
 
 _STORE_ANSWERS_WITHIN = 10.0
-"""Seconds to end the leases of a dead process; after that they are left to expire."""
+"""Seconds to end the leases of a dead process; after that they expire."""
 
 _log = logger("longshore.supervisor")
 
 
 class Supervisor:
-    """Runs `target`, named `module:name`, in `processes` processes of their own.
+    """Run `target`, named `module:name`, in `processes` worker processes. See docs/worker.md.
 
     The target is a Harbor (its `worker(**arguments)` is run), or a function called with `arguments` (JSON) that returns
-    a Worker or is an `async def`. A process that dies is replaced after a pause that doubles from `first_pause` to
-    `longest_pause` seconds while they go on dying; one that ends by itself with exit code 0 is not.
+    a Worker or is an `async def`. A process that dies is replaced after a pause, which doubles from `first_pause` to
+    `longest_pause` seconds while processes keep dying. A process that exits with code 0 is not replaced.
 
-    `store` is the workers' store, as a URL or a Backend. With it, the leases of a process that dies end at once, each
+    `store` is the workers' store, as a URL or a Backend. With it, the leases of a dead process end at once, each
     counted as a crash. Without it, or if it is unreachable, they expire.
     """
 
@@ -59,7 +59,7 @@ class Supervisor:
     ) -> None:
         module, colon, name = target.partition(":")
         if not (module and colon and name):
-            raise InvalidArgument("target", f"must be written module:name, as in shop.jobs:harbor; got {target!r}")
+            raise InvalidArgument("target", f"must have the form module:name, such as shop.jobs:harbor; got {target!r}")
         self._target = Target.named(module, name, "target")
         self._processes = check_number("processes", processes, least=1)
         self._arguments = dict(arguments or {})
@@ -72,15 +72,15 @@ class Supervisor:
         self._hopeless = False
 
     def run(self) -> int:
-        """Until they have all ended, or SIGTERM or SIGINT; returns the exit code.
+        """Run until all processes have ended, or until SIGTERM or SIGINT; return the exit code.
 
-        The first signal is passed on as SIGTERM, and they end in order; the second kills them.
+        The first signal is passed on as SIGTERM for an orderly stop; the second kills the processes.
         """
         refuse_while_importing()
         return asyncio.run(self.supervise(StopSignals().listen()))
 
     async def supervise(self, stop: StopSignals) -> int:
-        """Like `run`, on an event loop that is there already, until `stop` asks for the end."""
+        """Like `run`, on the running event loop, until `stop` is set."""
         stop.attach()
         keeping = {asyncio.create_task(self._keep(number + 1, stop)) for number in range(self._processes)}
         asked: asyncio.Future[Any] = asyncio.create_task(stop.asked.wait())
@@ -94,7 +94,7 @@ class Supervisor:
             late = bool(self._running) and not stop.exit_code
             self._signal(signal.SIGKILL)
             if late:
-                _log.error("worker processes that did not end within their grace were killed")
+                _log.error("killed worker processes that did not end within their grace period")
                 stop.exit_code = 1
         asked.cancel()
         demanded.cancel()
@@ -103,23 +103,25 @@ class Supervisor:
         return stop.exit_code or (CANNOT_START if self._hopeless else 0 if stop.asked.is_set() else max(codes))
 
     async def _keep(self, number: int, stop: StopSignals) -> int:
-        """One place, with one process after another in it."""
+        """Keep one process running: start it, and replace it when it dies."""
         deaths = 0
         while True:
             started = monotonic()
             try:
                 process, line, worker_id = await self._start()
-            except OSError as error:  # no more processes, files or memory: it may pass, and the others work on
-                code, end = 1, f": it could not be started: {error}"
+            except (
+                OSError
+            ) as error:  # no more processes, files or memory: it may be temporary, and the others keep running
+                code, end = 1, f": cannot start it: {error}"
             else:
                 code = await self._watch(process, line, stop)
-                if code != 0 and self._store is not None:  # the process has been reaped: none of it still runs
+                if code != 0 and self._store is not None:  # the process has been reaped, so none of it still runs
                     ending = asyncio.create_task(self._end_leases(self._store, worker_id))
                     self._ending.add(ending)
                     ending.add_done_callback(self._ending.discard)
                 end = f" (pid {process.pid}): {how_it_ended(code, 'before it was asked to stop')}"
             if code == CANNOT_START and deaths == 0 and not stop.asked.is_set():
-                self._hopeless = True  # it never ran at all: no use in trying for ever
+                self._hopeless = True  # it cannot start at all: do not retry forever
                 stop.ask()
             if code == 0 or stop.asked.is_set():
                 return max(code, 0)
@@ -131,9 +133,9 @@ class Supervisor:
                 return 0
 
     async def _watch(self, process: asyncio.subprocess.Process, line: int, stop: StopSignals) -> int:
-        """Waits for its end."""
+        """Wait until the process has ended."""
         self._running.add(process)
-        if stop.asked.is_set():  # meanwhile
+        if stop.asked.is_set():  # it was set during the start
             self._signal(signal.SIGTERM)
         try:
             return await process.wait()
@@ -142,7 +144,7 @@ class Supervisor:
             os.close(line)
 
     async def _end_leases(self, store: str | Backend, worker_id: str) -> None:
-        """Ends the leases of a dead worker at once, as their expiry would do later."""
+        """End the leases of a dead worker now instead of at their expiry."""
         try:
             async with asyncio.timeout(_STORE_ANSWERS_WITHIN):
                 if isinstance(store, Backend):
@@ -152,19 +154,17 @@ class Supervisor:
                         await _declare_dead(backend, worker_id)
         except Exception as error:  # on any error the leases expire
             text = str(error) or f"the store did not answer within {_STORE_ANSWERS_WITHIN:g} seconds"
-            _log.warning(
-                "the leases of worker %s could not be ended, so its jobs wait until they expire: %s", worker_id, text
-            )
+            _log.warning("cannot end the leases of worker %s; its jobs wait until they expire: %s", worker_id, text)
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, int, str]:
-        """A process, the line by whose end it would know that it is left alone, and the id of its worker."""
+        """Start a process; return it, the pipe whose closing tells it that its parent is gone, and its worker's id."""
         theirs, ours = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 *command_to_run("longshore.runtime.supervised", theirs),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs],
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent alone
+                start_new_session=True,  # Ctrl-C in a terminal reaches only the parent
             )
         except BaseException:
             os.close(ours)
@@ -179,7 +179,7 @@ class Supervisor:
             "grace": self._grace,
             **surroundings(),
         }
-        with suppress(BrokenPipeError):  # it is dead already, as `wait` will tell
+        with suppress(BrokenPipeError):  # it is dead already; `wait` reports that
             os.write(ours, json.dumps(order).encode() + b"\n")
         return process, ours, worker_id
 

@@ -1,4 +1,4 @@
-"""The worker: how it starts and how it closes."""
+"""The worker: start, run and close."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from longshore.safe_logging import logger
 Processor = Callable[[RunningJob], Awaitable[Any]] | Callable[[RunningJob], Any] | Executor
 
 _LAST_EXCHANGE = 10.0
-"""Seconds a closing worker tries to reach its store after its grace has passed."""
+"""Seconds for which a closing worker tries to reach its store after its grace period."""
 
 _log = logger("longshore.worker")
 
@@ -35,12 +35,12 @@ _first_id: str | None = None
 
 
 def new_worker_id(pid: int) -> str:
-    """A new id for a worker in the process with this pid on this machine."""
+    """Return a new worker id for the process with this pid on this machine."""
     return f"{socket.gethostname()[:100]}-{pid}-{new_id()}"
 
 
 def name_first_worker(worker_id: str) -> None:
-    """For a supervised process: gives its first worker an id that the supervisor knows."""
+    """Give the first worker of a supervised process an id that the supervisor knows."""
     global _first_id
     _first_id = worker_id
 
@@ -52,36 +52,38 @@ def _next_id() -> str:
 
 
 def renew_seconds(lock_seconds: float, renew_time: Duration | None) -> float | None:
-    """Seconds between renewals, None for none: they run only if 0 < lock_renew_time < lock_duration."""
+    """Return the seconds between renewals; None (never) unless 0 < lock_renew_time < lock_duration."""
     if renew_time is None:
         return renew_interval(lock_seconds)
     seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
     if seconds >= lock_seconds:
         _log.warning(
-            "lock_renew_time (%g s) is not shorter than lock_duration (%g s): no renewal", seconds, lock_seconds
+            "lock_renew_time (%g s) is not shorter than lock_duration (%g s); not renewing",
+            seconds,
+            lock_seconds,
         )
     return seconds if 0 < seconds < lock_seconds else None
 
 
 def _queues_to_claim(queue: Queue, queues: Sequence[str] | None) -> Sequence[str] | None:
-    """The queues to claim from, None for all."""
+    """Return the queues to claim from; None means all."""
     if queues is None:
         return None if queue.name is None else (queue.name,)
     names = check_names("queues", queues)
     if not names:
-        raise InvalidArgument("queues", "must name at least one queue; leave it out to take from all")
+        raise InvalidArgument("queues", "must name at least one queue; omit it to claim from all queues")
     if queue.name is not None and set(names) != {queue.name}:
         raise InvalidArgument(
-            "queues", f"are others than {queue.name!r}, the one queue this Queue sees; use Queue(backend)"
+            "queues", f"must be [{queue.name!r}], the queue of this Queue; pass Queue(backend) to claim from others"
         )
     return names
 
 
 def _executor_for(process: Processor, cancel_grace: float) -> Executor:
-    """The given executor, or one that fits the function."""
+    """Return the given executor, or the executor that fits the function."""
     if isinstance(process, Executor):
         if process.closed:
-            raise InvalidArgument("process", "is an executor that was closed, with its worker; make a new one")
+            raise InvalidArgument("process", "is an executor that was closed with its worker; create a new one")
         return process
     if not callable(process):
         raise InvalidArgument("process", f"must be a function or an Executor, not {type(process).__name__}")
@@ -91,11 +93,11 @@ def _executor_for(process: Processor, cancel_grace: float) -> Executor:
 
 
 class Worker:
-    """Runs the jobs of a queue, at most `concurrency` at a time.
+    """Run the jobs of a queue, at most `concurrency` at a time. See docs/worker.md.
 
-    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun` the
-    worker begins at once where an event loop runs; `run()` begins it otherwise, and returns when it was closed. With
-    `until_empty` it closes itself as soon as it finds nothing to claim and runs nothing.
+    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun`, a
+    worker created inside an event loop starts at once. Otherwise `run()` starts it, and returns after `close()`.
+    With `until_empty`, the worker closes itself when it runs no job and finds none to claim.
     """
 
     def __init__(
@@ -146,24 +148,24 @@ class Worker:
         self._closed = False
         self._ending: asyncio.Task[None] | None = None
         if autorun:
-            with suppress(RuntimeError):  # no loop runs here: run() will begin it
+            with suppress(RuntimeError):  # no event loop here: run() starts the worker
                 self._begin()
 
     @property
     def running(self) -> int:
-        """How many jobs run now."""
+        """The number of jobs that run now."""
         return 0 if self._loop is None else len(self._loop.job_tasks.attempts)
 
     async def run(self) -> None:
-        """Works until it is closed; a second call waits for the same end, and one after the end returns at once.
+        """Run until the worker is closed. A second call waits for the same end.
 
-        If you cancel it, it closes the worker: running jobs are cancelled and go back to their queue.
+        If you cancel this call, the worker closes: running jobs are cancelled and released to their queue.
         """
         self._begin()
         if self._loop is not None:
             try:
                 await asyncio.shield(self._loop.work)
-            except asyncio.CancelledError:  # no worker outlives its caller
+            except asyncio.CancelledError:  # the worker must not outlive its caller
                 await self.close(grace=0)
                 raise
 
@@ -175,17 +177,17 @@ class Worker:
         await self.close()
 
     def _begin(self) -> None:
-        """Starts the worker's loop on the running event loop, unless it has begun or was closed."""
+        """Start the worker's loop on the running event loop, unless it was started or closed before."""
         if self._loop is None and not self._closed:
             self._loop = WorkerLoop(self._queue.backend, self._executor, self._options, owner=self)
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Claims no more, lets running jobs end and records their outcomes; safe to call twice.
+        """Stop claiming, let running jobs end and settle them. You can call it twice.
 
-        Called by a job that the worker runs, it returns at once: the worker ends after that job.
+        A job may close its own worker: the call returns at once, and the worker ends after that job.
 
-        After `grace` seconds (None: no limit) running jobs are cancelled and released without a counted attempt. With
-        `force` they are dropped at once, and nothing is written any more: their leases expire.
+        After `grace` seconds (None: no limit) running jobs are cancelled and released; the attempt is not counted. With
+        `force`, running jobs are dropped at once and nothing is written: their leases expire.
         """
         patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._closed = True
@@ -198,7 +200,7 @@ class Worker:
         elif asyncio.get_running_loop() is not worker_loop.loop:
             there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), worker_loop.loop)
             await asyncio.wrap_future(there)
-        elif worker_loop.job_tasks.runs_the_caller():  # the worker waits for that job, so the job must not wait
+        elif worker_loop.job_tasks.runs_the_caller():  # the worker waits for the job, so the job must not wait
             self._ending = worker_loop.loop.create_task(self._end(worker_loop, force, patience), context=Context())
         else:
             await self._end(worker_loop, force, patience)
@@ -212,6 +214,6 @@ class Worker:
             await asyncio.wait([worker_loop.work], timeout=patience)
             worker_loop.job_tasks.stop(list(worker_loop.job_tasks.attempts.values()), "stopping")
             await asyncio.wait([worker_loop.work], timeout=self._options.cancel_grace + _LAST_EXCHANGE)
-            if not worker_loop.work.done():  # it cannot release them: their leases expire
+            if not worker_loop.work.done():  # it could not release them; their leases expire
                 await worker_loop.abandon()
         await asyncio.wait([worker_loop.work])

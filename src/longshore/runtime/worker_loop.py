@@ -1,4 +1,4 @@
-"""The worker's loop: it claims jobs, starts them and settles their outcomes, in exchanges with the store."""
+"""The worker's loop: claims jobs, starts them and settles their outcomes in exchanges with the store."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from longshore.runtime.worker_status import log_outcomes, record_error
 from longshore.safe_logging import logger
 
 LARGEST_EXCHANGE = 500
-"""Jobs that one transaction settles, and claims: more would delay other writers without gain."""
+"""The most jobs that one transaction settles or claims: larger ones delay other writers."""
 _WORTH_AN_EXCHANGE = 25
-"""Jobs that must have ended, or be claimable, before a second exchange starts beside the first."""
+"""Jobs that must have ended, or be claimable, before a second exchange overlaps the first."""
 _MOST_ABANDONED = 10
-"""Abandoned attempts per slot after which a worker claims no more until some have ended."""
+"""Abandoned attempts per slot at which a worker stops claiming until some have ended."""
 _SETTLE_TRIES = 3
-"""How often an outcome that the store refuses to write is tried alone before it is given up."""
+"""How often the worker tries to write one outcome alone before it drops it."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between two tries to use a store that fails."""
+"""Seconds between attempts to use a store that fails."""
 _DRAINED_AFTER = 1.0
-"""Seconds without a job after which a worker that has had some writes worker.drained."""
+"""Seconds without a job after which a worker writes worker.drained."""
 _SLACK = 0.002
-"""Seconds by which the store's clock may be behind ours when a retry is due."""
+"""Seconds by which the store's clock may lag behind ours when a retry is due."""
 
 _log = logger("longshore.worker")
 
@@ -54,16 +54,16 @@ class WorkerOptions:
 
     id: str
     unique_id: bool
-    """Whether no other worker can have this id, because it was generated for this one."""
+    """Whether the id was generated, so that no other worker has it."""
     concurrency: int
     queue: str
-    """The name of the one queue that its Queue sees, or nothing."""
+    """The name of its Queue; empty for all queues."""
     queues: Sequence[str] | None
-    """Where it claims from; None is everywhere."""
+    """The queues it claims from; None means all."""
     tags: Sequence[str]
     lock_seconds: float
     renew_seconds: float | None
-    """Between two renewals; None means no renewals."""
+    """Seconds between renewals; None means no renewals."""
     cancel_grace: float
     poll_seconds: float
     strategies: Mapping[str, Strategy]
@@ -72,80 +72,80 @@ class WorkerOptions:
 
 
 class WorkerLoop:
-    """Runs as a task of the loop it is made in, until it is `closing` and everything it holds is settled.
+    """The task that runs a worker until it is `closing` and all its jobs are settled.
 
-    An exchange is one transaction that settles what has ended and claims as many jobs as slots are free. It has at most
-    half of `concurrency`, so that the other half runs while the store writes; a second exchange may overlap the first.
+    An exchange is one transaction: it settles ended jobs and claims as many jobs as there are free slots. It handles at
+    most half of `concurrency`, so that the other half runs during the write. A second exchange may overlap the first.
     """
 
     def __init__(self, backend: Backend, executor: Executor, options: WorkerOptions, owner: object) -> None:
-        """The loop keeps its `owner` alive, which has the queue that closes it."""
+        """Start the loop. It keeps `owner` alive, whose queue closes it."""
         self.assignee_id = options.id
         self._owner = owner
         self.loop = asyncio.get_running_loop()
         self.closing = False
-        """Whether it claims no more; any thread may set it, and calls `wake` afterwards."""
+        """Whether it stops claiming. Any thread may set it and then call `wake`."""
         self.job_tasks = JobTasks(executor, backend, options.strategies, options.cancel_grace, self._attempt_ended)
         self._backend = backend
         self._executor = executor
         self._options = options
-        self._started_at = machine_time()  # to ask the store would delay the first heartbeat
+        self._started_at = machine_time()  # asking the store would delay the first heartbeat
         self._work_signal = WorkSignal(backend, options.poll_seconds)
         self._registry = registry_of(backend)
         self._leases = LeaseKeeper(
             backend, options.lock_seconds, options.renew_seconds, self, heartbeat=self._write_heartbeat
         )
         self._exchanges: dict[asyncio.Task[None], int] = {}
-        """Those under way, each with the slots that it may fill or has not freed yet."""
+        """Running exchanges, each with the slots that it may fill or has not freed yet."""
         self._largest_exchange = min((options.concurrency + 1) // 2, LARGEST_EXCHANGE)
         self._failure: BaseException | None = None
-        """What an exchange has raised that ends the loop."""
+        """The exception of an exchange that ends the loop."""
         self._signalled = False
-        """Whether the loop was notified while an exchange was under way."""
+        """Whether the loop was notified during an exchange."""
         self._outcomes: list[Outcome] = []
-        """To be settled."""
+        """Outcomes to settle."""
         self._to_log: dict[str, Attempt] = {}
-        """Attempts to log when their outcome is settled, by job id."""
+        """Attempts to log after their outcome is settled, by job id."""
         self._settle_failures: Counter[str] = Counter()
         self._given_up: set[str] = set()
-        """Jobs whose outcomes cannot be written."""
+        """Jobs whose outcomes the store cannot write."""
         self._claims_in_doubt = False
-        """Whether the store may hold claims for us whose answer was lost."""
+        """Whether the store may hold claims of this worker whose answer was lost."""
         self._claiming_stopped = False
         """Whether too many abandoned attempts still run in this process."""
         self.store_error = ""
-        """The error to write as worker.error when the store answers."""
+        """The error to write as worker.error once the store answers."""
         self._pause = _FIRST_PAUSE
         self._last_job_at = float("inf")
         self._silent = False
-        """Whether it was abandoned and writes nothing any more."""
+        """Whether it was abandoned and writes nothing."""
         self.work = self.loop.create_task(self._run(), name=f"longshore worker {options.id}")
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, or its loop has."""
+        """Whether the worker or its event loop has ended."""
         return self.work.done() or self.loop.is_closed()
 
     def wake(self) -> None:
-        """Has it look whether there is something to do, or nothing any more."""
+        """Make the loop check whether it has work, or can end."""
         self._work_signal.notify()
 
     async def abandon(self) -> None:
-        """Ends at once and writes nothing any more."""
+        """End at once without writing anything."""
         self._silent = True
         self._leases.abandon()
         self.work.cancel()
         await asyncio.gather(self.work, return_exceptions=True)
 
     def forget(self) -> None:
-        """For a loop that does not run any more: what the worker holds comes back when its leases end."""
+        """Clean up after an event loop that has stopped. The leases of held jobs expire."""
         self._leases.abandon()
         self._registry.remove(self)
 
     async def _run(self) -> None:
         options = self._options
-        queues = ", ".join(options.queues or ["all queues"])
-        _log.info("worker %s begins: %s, %d jobs at a time", options.id, queues, options.concurrency)
+        queues = ", ".join(options.queues or ["all"])
+        _log.info("worker %s started: queues %s, concurrency %d", options.id, queues, options.concurrency)
         if options.sweep:
             self._registry.start_sweep(self, self._backend)
         self._leases.start()
@@ -158,9 +158,9 @@ class WorkerLoop:
                     self._leases.look_now()
                 self._start_exchanges()
         except QueueClosed:
-            _log.info("worker %s ends: its queue was closed", options.id)
+            _log.info("worker %s stopped: its queue was closed", options.id)
             self._drop_all()
-        except asyncio.CancelledError:  # by `abandon`, or because the loop ends
+        except asyncio.CancelledError:  # from `abandon`, or because the event loop ends
             self._drop_all()
             if not self._silent:
                 self._silent = True
@@ -172,7 +172,7 @@ class WorkerLoop:
             if self._exchanges:
                 ends.append(asyncio.wait(list(self._exchanges)))
             await asyncio.gather(*ends)
-            with suppress(Exception):  # for people only
+            with suppress(Exception):  # it is informational: no job depends on it
                 await self._write_heartbeat("stopped")
 
     def _drop_all(self) -> None:
@@ -183,7 +183,7 @@ class WorkerLoop:
     # -- exchanges
 
     def _start_exchanges(self) -> None:
-        """Starts an exchange if none is under way, and a second one if it has enough jobs and the store answers."""
+        """Start an exchange if none is under way, and a second one if it has enough jobs and the store answers."""
         if self._failure is not None:
             raise self._failure
         self._signalled = bool(self._exchanges)
@@ -213,7 +213,7 @@ class WorkerLoop:
         task.add_done_callback(self._exchange_ended)
 
     def _exchange_ended(self, task: asyncio.Task[None]) -> None:
-        """Notifies the loop if there was a reason for an exchange while none could start, or there still is one."""
+        """Notify the loop if it was signalled during the exchange or has more to settle or claim."""
         del self._exchanges[task]
         if not task.cancelled() and (failure := task.exception()) is not None:
             self._failure = failure
@@ -222,7 +222,7 @@ class WorkerLoop:
             self._work_signal.notify()
 
     def _free_slots(self) -> int:
-        """How many more jobs may be claimed now."""
+        """Return how many more jobs may be claimed now."""
         if self.closing:
             return 0
         concurrency = self._options.concurrency
@@ -230,7 +230,7 @@ class WorkerLoop:
         if abandoned >= _MOST_ABANDONED * concurrency:
             if not self._claiming_stopped:
                 self._claiming_stopped = True
-                self.store_error = f"{abandoned} abandoned jobs still run; claiming no more"
+                self.store_error = f"{abandoned} abandoned jobs still run; the worker stopped claiming"
                 _log.error("worker %s: %s until some have ended", self._options.id, self.store_error)
             return 0
         self._claiming_stopped = False
@@ -238,7 +238,7 @@ class WorkerLoop:
         return max(concurrency - held, 0)
 
     async def _exchange(self, outcomes: list[Outcome], limit: int) -> None:
-        """Settles these outcomes and claims up to `limit` jobs, in one transaction."""
+        """Settle these outcomes and claim up to `limit` jobs in one transaction."""
         options = self._options
         asked_at = monotonic()
         try:
@@ -253,8 +253,8 @@ class WorkerLoop:
             )
         except QueueClosed:
             raise
-        except Exception as error:  # a user's own store may raise anything: the worker outlives it
-            # a store that answers has claimed nothing; another worker with the same id may hold jobs, too
+        except Exception as error:  # a third-party store may raise anything; the worker must survive it
+            # only an unavailable store leaves a claim in doubt; with a shared id the claim may be another worker's
             if limit and options.unique_id and isinstance(error, BackendUnavailable):
                 self._claims_in_doubt = True
             await self._exchange_failed(outcomes, error)
@@ -269,7 +269,7 @@ class WorkerLoop:
         elif limit:
             if not self.job_tasks.attempts and len(self._exchanges) == 1:
                 await self._idle()
-            if not options.until_empty:  # which leaves alone what is not due yet
+            if not options.until_empty:  # it does not wait for jobs that are not due
                 self._work_signal.notify_when_due(options.queues)
         if self.store_error:
             await self._report_error()
@@ -281,7 +281,7 @@ class WorkerLoop:
             self._settled([outcome for outcome in outcomes if outcome.job_id in known], report)
             outcomes = [outcome for outcome in outcomes if outcome.job_id not in known]
         left = outcomes
-        if outcomes and not isinstance(error, BackendUnavailable):  # one of them may be what the store cannot write
+        if outcomes and not isinstance(error, BackendUnavailable):  # the store may be unable to write one of them
             left = await self._settle_one_by_one(outcomes)
         self._outcomes = left + self._outcomes
         if left or not outcomes:
@@ -291,7 +291,7 @@ class WorkerLoop:
         self._work_signal.notify()
 
     async def _settle_one_by_one(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Settles each outcome alone; returns those to try again. One that fails too often is given up."""
+        """Settle each outcome alone and return those to retry. Drop an outcome that fails too often."""
         left: list[Outcome] = []
         for number, outcome in enumerate(outcomes):
             job_id = outcome.job_id
@@ -299,9 +299,9 @@ class WorkerLoop:
                 report, _ = await self._backend.settle_and_dequeue([outcome], self._options.id, limit=0)
             except QueueClosed:
                 raise
-            except BackendUnavailable:  # no outcome is the cause
+            except BackendUnavailable:  # not caused by the outcome
                 return left + outcomes[number:]
-            except Exception as error:  # a constraint, a trigger, a row too large, a user's own store
+            except Exception as error:  # a constraint, a trigger, a row too large, a third-party store
                 self._settle_failures[job_id] += 1
                 if self._settle_failures[job_id] < _SETTLE_TRIES:
                     left.append(outcome)
@@ -310,8 +310,8 @@ class WorkerLoop:
                 self._release([job_id])
                 self._to_log.pop(job_id, None)
                 _log.error(
-                    "the outcome %r of job %s cannot be written and is given up; the job comes back when its lease "
-                    "ends: %s",
+                    "cannot write the outcome %r of job %s; dropping it. The job is claimed again when its lease "
+                    "expires: %s",
                     outcome.verb,
                     job_id,
                     _first_line(error),
@@ -322,7 +322,7 @@ class WorkerLoop:
         return left
 
     async def _find_lost_claims(self) -> None:
-        """Runs the jobs of a claim whose answer was lost, if their leases still hold."""
+        """Run the jobs of a claim whose answer was lost, if their leases are still valid."""
         ours = JobFilter(assignee_id=self.assignee_id, statuses=[JobStatus.RUNNING])
         asked_at = monotonic()
         try:
@@ -330,7 +330,7 @@ class WorkerLoop:
             now = await self._backend.now()
         except QueueClosed:
             raise
-        except Exception as error:  # as in an exchange
+        except Exception as error:  # see _exchange
             await self._back_off(error)
         else:
             unknown = set(self._registry.not_held(self, [job.id for job in stored])) - self._given_up
@@ -343,10 +343,10 @@ class WorkerLoop:
         self._work_signal.notify()
 
     async def _back_off(self, error: Exception) -> None:
-        """Leaves the store alone for a while, longer each time until it answers."""
+        """Wait before the next call to the store; the pause doubles until the store answers."""
         self.store_error = _first_line(error)
         _log.error(
-            "worker %s cannot use its store, trying again in %.1f s: %s",
+            "worker %s cannot use its store; next attempt in %.1f s: %s",
             self._options.id,
             self._pause,
             self.store_error,
@@ -356,7 +356,7 @@ class WorkerLoop:
         await self._report_error()
 
     async def _report_error(self) -> None:
-        """Writes worker.error; an error that cannot be written now is written later."""
+        """Write worker.error; keep an error that cannot be written for later."""
         options = self._options
         if self.store_error and await record_error(self._backend, options.id, self.store_error, queue=options.queue):
             self.store_error = ""
@@ -364,14 +364,14 @@ class WorkerLoop:
     # -- jobs
 
     def _start_jobs(self, jobs: Sequence[Job], asked_at: float) -> None:
-        """Starts jobs that were claimed by a call that began at `asked_at`."""
+        """Start jobs claimed by a call that was sent at `asked_at`."""
         self._last_job_at = monotonic()
         self._registry.hold(self, jobs)
         in_time = self._last_job_at - asked_at < self._options.lock_seconds
         if in_time:
             self._leases.keep(jobs, asked_at)
         if not in_time or self.closing:
-            reason = "the worker is closing" if in_time else "the answer to its claim came too late"
+            reason = "the worker is closing" if in_time else "the store answered the claim after the lease expired"
             self._outcomes += [Outcome(job.id, job.lease, "release", error=reason) for job in jobs]
             self._work_signal.notify()
             return
@@ -380,12 +380,12 @@ class WorkerLoop:
                 self._release_overlapping(job)
 
     def _release_overlapping(self, job: Job) -> None:
-        """Re-claimed while its earlier attempt still runs here: releases it so that attempts never overlap.
+        """Release a job that was claimed again while its earlier attempt still runs here: attempts must not overlap.
 
-        The lease keeper may not know of the lost lease yet, so the earlier attempt is stopped here.
+        The lease keeper may not have noticed the lost lease yet, so this stops the earlier attempt.
         """
         self.job_tasks.stop(self.job_tasks.attempts_of([job.id]), "lost")
-        reason = "an earlier run of this job has not ended yet in the worker that claimed it"
+        reason = "an earlier attempt at this job still runs in the worker that claimed it"
         later = max(self._options.cancel_grace, 1.0)
         self._outcomes.append(Outcome(job.id, job.lease, "release", error=reason, retry_at=later))
         self._work_signal.notify()
@@ -409,43 +409,43 @@ class WorkerLoop:
             self._work_signal.notify_in(min(delays) + _SLACK)
 
     def _release(self, job_ids: list[str]) -> None:
-        """Holds these jobs no longer: they are settled or lost."""
+        """Stop holding jobs that are settled or lost."""
         self._leases.drop(job_ids)
         self._registry.release(self, job_ids)
 
     # -- for the registry and the lease keeper, from any thread
 
     def jobs_freed(self, job_ids: list[str]) -> None:
-        """Another caller ended these jobs: their attempts end without an outcome."""
+        """Stop the attempts at jobs that another caller ended; they have no outcome."""
         self.job_tasks.stop_threadsafe(self.job_tasks.attempts_of(job_ids), "lost")
 
     jobs_disowned = jobs_freed
 
     def jobs_cancelled(self, job_ids: list[str]) -> None:
-        """Stops the attempts at these jobs."""
+        """Stop the attempts at these jobs."""
         self.job_tasks.stop_threadsafe(self.job_tasks.attempts_of(job_ids), "cancelled")
 
     def leases_lost(self, job_ids: list[str]) -> None:
-        """Drops the attempts at these jobs; ignores those that have ended meanwhile."""
+        """Drop the attempts at these jobs that still run."""
         attempts = self.job_tasks.attempts_of(job_ids)
         if attempts:
-            _log.warning("leases lost, their jobs are dropped: %s", ", ".join(each.record.id for each in attempts[:10]))
+            _log.warning("leases lost; dropping the jobs %s", ", ".join(each.record.id for each in attempts[:10]))
             self.job_tasks.stop_threadsafe(attempts, "lost")
 
     # -- status
 
     async def _idle(self) -> None:
-        """Its claim found nothing, and it runs nothing."""
+        """Handle an empty claim while no job runs."""
         if self._options.until_empty:
-            # what ended during this claim may have enqueued more after it
+            # a job that ended during this claim may have enqueued more
             self.closing = self.closing or not self._outcomes
         elif monotonic() - self._last_job_at > _DRAINED_AFTER:
             self._last_job_at = float("inf")
-            with suppress(Exception):  # for people only
+            with suppress(Exception):  # it is informational: no job depends on it
                 await self._backend.record_worker_event("worker.drained", self._options.id, queue=self._options.queue)
 
     async def _write_heartbeat(self, state: str = "") -> None:
-        """Writes what `list_workers` shows; nothing once the worker was abandoned."""
+        """Write what `list_workers` shows, unless the worker was abandoned."""
         if self._silent:
             return
         options, types = self._options, self._executor.types

@@ -1,4 +1,4 @@
-"""What a worker reports for people: a log line for each job that ended, and errors in the event log."""
+"""A worker's reports: one log line per ended job, and errors in the event log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logger("longshore.worker")
 
 
 async def record_error(backend: Backend, worker_id: str, error: str, *, queue: str = "") -> bool:
-    """Writes worker.error to the event log; False if that was not possible."""
+    """Write worker.error to the event log; return False if the store refuses it."""
     with suppress(Exception):  # the store that failed may fail again
         await backend.record_worker_event("worker.error", worker_id, queue=queue, detail={"error": error})
         return True
@@ -24,7 +24,7 @@ async def record_error(backend: Backend, worker_id: str, error: str, *, queue: s
 
 
 def log_outcomes(outcomes: Sequence[Outcome], report: SettleReport, attempts: dict[str, Attempt]) -> None:
-    """Logs a line for each settled job: INFO, WARNING for a retry, ERROR for a final failure.
+    """Log a line for each settled job: INFO, WARNING for a retry, ERROR for a final failure.
 
     Logged jobs are removed from `attempts`.
     """
@@ -34,7 +34,7 @@ def log_outcomes(outcomes: Sequence[Outcome], report: SettleReport, attempts: di
         if attempt is not None and status is not None:
             _log_outcome(attempt, outcome, status)
     for refusal in report.refused.values():
-        _log.warning("an outcome was refused; another worker reports on the job: %s", refusal)
+        _log.warning("the store refused an outcome, because the job belongs to another claim: %s", refusal)
 
 
 def _log_outcome(attempt: Attempt, outcome: Outcome, status: JobStatus) -> None:
@@ -44,7 +44,7 @@ def _log_outcome(attempt: Attempt, outcome: Outcome, status: JobStatus) -> None:
     if outcome.verb == "complete":
         what = "completed in"
     elif status is JobStatus.DEAD:
-        what, level, error = "failed for good after", logging.ERROR, attempt.error
+        what, level, error = "failed permanently after", logging.ERROR, attempt.error
     elif outcome.verb in ("fail", "crash") and not status.final:
         what, level = ("failed after" if outcome.verb == "fail" else "crashed after"), logging.WARNING
     elif outcome.verb == "release":
@@ -53,7 +53,7 @@ def _log_outcome(attempt: Attempt, outcome: Outcome, status: JobStatus) -> None:
         what = "stopped after"
     if not _log.isEnabledFor(level):
         return
-    again = f" and is tried again{' in ' + later if later else ''}" if level == logging.WARNING else ""
+    again = f"; retrying{' in ' + later if later else ''}" if level == logging.WARNING else ""
     text = "" if outcome.verb == "complete" else outcome.error.partition("\n")[0] or outcome.verb
     _log.log(
         level,
@@ -77,7 +77,7 @@ def _log_outcome(attempt: Attempt, outcome: Outcome, status: JobStatus) -> None:
 
 
 def _where(job: Job) -> str:
-    """The queue if it is not the default one, and the attempt if there may be several."""
+    """Return the queue if it is not the default one, and the attempt if there may be several."""
     parts = [] if job.queue == DEFAULT_QUEUE else [f"queue {job.queue}"]
     if job.max_attempts != 1:
         of = f" of {job.max_attempts}" if job.max_attempts else ""

@@ -1,4 +1,4 @@
-"""What every executor promises, and how a child process finds the function it runs."""
+"""The contract of every executor, and the names by which a child process finds its function."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from longshore.runtime.running_job import RunningJob, StoreReporter
 from longshore.safe_logging import logger
 
 _MAIN_AGAIN = "__mp_main__"
-"""What multiprocessing calls a main file in a child: guards by `if __name__ == "__main__"` hold there."""
-_WAY_OUT = "a child process finds it by its name: put it as a `def` at the top of a module, and pass that"
+"""The name of a main file in a child, as in multiprocessing: `if __name__ == "__main__"` is false there."""
+_WAY_OUT = "a child process finds it by name; define it with `def` at the top level of a module and pass that"
 
 _importing = False
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A callable by name: `Target("shop.jobs", "resize")`, or dotted on: `Target("shop.jobs", "harbor.run_here")`."""
+    """A callable by its dotted name, such as `Target("shop.jobs", "harbor.run_here")`."""
 
     module: str
     name: str
     main_path: str | None = None
     main_name: str | None = None
-    """Where the main module is from, if that is the module: its file, or its name under `python -m`."""
+    """The origin of the main module: its file, or its name under `python -m`."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], field: str = "process") -> Target:
-        """The function's own names, if they lead to it; InvalidArgument otherwise."""
+        """Return the target of a function, or raise InvalidArgument if its names do not lead to it."""
         module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str):
-            raise InvalidArgument(field, f"is a {type(function).__name__} without a name; {_WAY_OUT}")
+            raise InvalidArgument(field, f"is a {type(function).__name__} and has no name; {_WAY_OUT}")
         if "<" in name:
             kind = "a lambda" if name.endswith("<lambda>") else "defined inside another function"
             raise InvalidArgument(field, f"{name} is {kind}; {_WAY_OUT}")
@@ -53,12 +53,12 @@ class Target:
         except (KeyError, AttributeError):
             found = None
         if found is not function and found != function:
-            raise InvalidArgument(field, f"{module}.{name} is not what was passed here; {_WAY_OUT}")
+            raise InvalidArgument(field, f"{module}.{name} names another object; {_WAY_OUT}")
         return target
 
     @classmethod
     def named(cls, module: str, name: str, field: str = "process") -> Target:
-        """By names; the main module is known to a child by where it came from."""
+        """Return a target by names; a child finds the main module by its origin."""
         if module != "__main__":
             return cls(module, name)
         main = sys.modules["__main__"]
@@ -66,15 +66,15 @@ class Target:
         if spec is not None:
             return cls(module, name, main_name=str(spec.name))
         if path is None:
-            raise InvalidArgument(field, f"{name} lives in an interactive session; put it into a file and import it")
+            raise InvalidArgument(field, f"{name} is defined in an interactive session; import it from a file")
         return cls(module, name, main_path=str(Path(path).absolute()))
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields, for JSON."""
+        """Return its fields for JSON."""
         return asdict(self)
 
     def find(self) -> Any:
-        """What it names, imported here."""
+        """Import what it names."""
         global _importing
         _importing = True
         try:
@@ -86,11 +86,11 @@ class Target:
 
 
 def refuse_while_importing() -> None:
-    """A main file without a guard would start its workers again in every child, and those theirs, without end."""
+    """Raise while a child imports its main file: without a guard it would start workers in every child, endlessly."""
     if _importing:
         raise LongshoreError(
             "a worker was started while a child process was importing its main file; "
-            'put what starts it under `if __name__ == "__main__":`'
+            'move the code that starts it under `if __name__ == "__main__":`'
         )
 
 
@@ -108,86 +108,86 @@ def _run_main_again(name: str | None, path: str | None) -> None:
 
 
 CANCEL_GRACE = 5.0
-"""Seconds a cancelled job may take to end by itself, before it is ended by force."""
+"""Seconds in which a cancelled job may end by itself, before it is ended by force."""
 UNTIL_INTERRUPTED = 0.75
-"""Of the grace: until then a job in another process may notice its cancellation; then it is interrupted."""
+"""The share of the grace in which a job in another process may notice its cancellation; then it is interrupted."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 _log = logger("longshore.worker")
 
 
 class CannotStart(Snooze):
-    """This worker cannot start the job: the system has no thread or process, or the job's module cannot be imported.
+    """This worker cannot start the job: no thread, process or memory is left, or its module cannot be imported.
 
-    The job goes back without a counted attempt, so that a broken machine does not fail jobs that others could run.
+    The job is released and the attempt is not counted: a broken machine must not fail jobs that others could run.
     """
 
 
 class Pauses:
-    """How long jobs that could not be started are delayed: each time longer, until one starts."""
+    """The growing delays of jobs that could not be started; a successful start resets them."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._until = 0.0
 
     def after(self, reason: str) -> CannotStart:
-        """The error to raise. Many jobs that fail at the same time are one failure."""
+        """Return the error to raise. Many jobs that fail at the same time count as one failure."""
         if monotonic() >= self._until:
             self._seconds = min(max(_FIRST_PAUSE, 2 * self._seconds), _LONGEST_PAUSE)
             self._until = monotonic() + self._seconds
-            _log.error("jobs cannot be started here and go back for %g seconds: %s", self._seconds, reason)
+            _log.error("cannot start jobs here; releasing them for %g seconds: %s", self._seconds, reason)
         return CannotStart(self._seconds, f"this worker cannot run it now: {reason}")
 
     def end(self) -> None:
-        """A job was started."""
+        """Reset the delay: a job was started."""
         self._seconds = self._until = 0.0
 
 
 def ignore_exception(work: Future[Any]) -> None:
-    """A done callback for work that may end without a waiter: asyncio then logs no exception that was not retrieved."""
+    """Mark the exception of abandoned work as retrieved, so that asyncio does not log it."""
     if not work.cancelled():
         work.exception()
 
 
 class Executor(ABC):
-    """Runs processors. A cancellation, a timeout and a lost lease all reach it as CancelledError in `run`."""
+    """Runs jobs. A cancellation, a timeout and a lost lease all reach `run` as CancelledError."""
 
     _closed = False
     _reporter: StoreReporter | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, with the worker it was given to: then it runs nothing any more."""
+        """Whether it was closed with its worker; then it runs no more jobs."""
         return self._closed
 
     @property
     def left_behind(self) -> int:
-        """How many cancelled jobs still run, because nothing could end them."""
+        """The number of cancelled jobs that still run, because they cannot be ended."""
         return 0
 
     @property
     def types(self) -> Sequence[str] | None:
-        """The job types that it can run, which its worker claims; None means all."""
+        """The job types that it can run and its worker claims; None means all."""
         return None
 
     def take(self, record: Job, backend: Backend) -> RunningJob:
-        """The job as its processor will see it."""
+        """Return the job as its task will see it."""
         if self._reporter is None or self._reporter.backend is not backend:
             self._reporter = StoreReporter(backend)
         return RunningJob(record, self._reporter)
 
     @abstractmethod
     async def run(self, job: RunningJob) -> Any:
-        """Runs the job once: returns the processor's value, or raises what it raised.
+        """Run the job once; return the processor's value, or raise its exception.
 
-        If it is cancelled, it stops the work, by force after the grace. It returns a value that comes within the grace;
-        the worker decides whether that counts.
+        If cancelled, it stops the work, by force after the grace. A value that arrives within the grace is returned;
+        the worker decides whether it counts.
         """
 
-    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # for executors that have to wait for a slot
-        """Whether a job may wait before it begins; then the executor calls `job.begin()` when it does."""
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # for executors whose jobs wait for a slot
+        """Whether a job may wait before it starts; the executor then calls `job.begin()`."""
         return False
 
     async def close(self) -> None:
-        """Ends threads and processes; nothing runs any more."""
+        """End all threads and processes."""
         return

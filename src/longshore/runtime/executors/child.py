@@ -1,4 +1,4 @@
-"""The child process that runs jobs one by one for a worker, and ends with it."""
+"""The child process that runs jobs one at a time for a worker, and ends with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """Runs what the worker sends. A second thread listens, so that a cancellation reaches a busy job."""
+    """Runs the jobs that the worker sends. A second thread listens, so that a cancellation reaches a busy job."""
 
     def __init__(self, channel: ChildChannel, function: Callable[[RunningJob], Any], memory_limit: int | None) -> None:
         self._channel = channel
@@ -45,7 +45,7 @@ class Child:
         signal.signal(signal.SIGINT, self._runner.interrupted)
 
     def serve(self) -> None:
-        """Runs jobs until the worker closes the channel."""
+        """Run jobs until the worker closes the channel."""
         threading.Thread(target=self._listen, name="longshore-channel", daemon=True).start()
         self._channel.send({"ready": True})
         while (sent := self._jobs.get()) is not None:
@@ -58,14 +58,14 @@ class Child:
             self._channel.send({**message, "run": number}, body)
 
     def _listen(self) -> None:
-        # the job's thread is to be interrupted in what it waits for, not this one
+        # a signal must interrupt the thread of the job, not this one
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             self._receive()
         except ConnectionError:
-            pass  # the worker ended in the middle of something
+            pass  # the worker ended during a message
         except BaseException as error:
-            if not isinstance(error, OSError):  # an OSError is a channel that the job has closed
+            if not isinstance(error, OSError):  # the job has closed the channel
                 traceback.print_exc()
             os._exit(CHANNEL_LOST)
         if self._busy:
@@ -87,11 +87,11 @@ class Child:
 
     @contextmanager
     def _limited_memory(self) -> Iterator[None]:
-        """Limits the memory of one job; lifted afterwards, so that a job without memory can still be reported."""
+        """Limit the memory of one job; lift the limit afterwards, so that a MemoryError can be reported."""
         if self._memory_limit is None:
             yield
             return
-        # measured at the first job, when all is imported and the listening thread has what it needs
+        # measured at the first job, after all imports
         self._memory_at_first = self._memory_at_first or _address_space()
         before = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (self._memory_at_first + self._memory_limit, before[1]))
@@ -102,7 +102,7 @@ class Child:
 
 
 def _address_space() -> int:
-    """Bytes this process has mapped already; what a job takes comes on top."""
+    """Return the bytes this process has mapped; the limit of a job comes on top."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except OSError:
@@ -117,21 +117,21 @@ def _end_with_all_it_started() -> NoReturn:
 
 
 def end_with_the_parent(parent: int) -> None:
-    """Has the kernel end this process when its parent is gone, even in a C call that lets no thread run.
+    """Have the kernel end this process when its parent is gone, even in a C call that lets no thread run.
 
-    A second later, by an alarm: before that, the listening thread ends the whole process group if it can.
+    An alarm ends it one second later; before that, the listening thread can end the whole process group.
     """
     with suppress(OSError, AttributeError):  # Linux only; elsewhere the closed channel ends it
         libc = ctypes.CDLL(None)
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGHUP) == 0:
-            # the handler gets the signal's number, which is 1: alarm(1)
+            # the handler is called with the signal's number, which is 1: alarm(1)
             libc.signal(signal.SIGHUP, ctypes.cast(libc.alarm, ctypes.c_void_p))
     if os.getppid() != parent:
         os._exit(CHANNEL_LOST)
 
 
 def main(descriptor: int) -> None:
-    """Serves the worker at the other end of the socket with this number."""
+    """Serve the worker at the other end of the socket with this descriptor."""
     os.set_inheritable(descriptor, False)
     channel = ChildChannel(socket.socket(fileno=descriptor))
     start = next_frame(channel.incoming)
@@ -139,8 +139,8 @@ def main(descriptor: int) -> None:
         return
     order, _ = start
     end_with_the_parent(order["parent"])
-    # a service manager signals every process of a service; only the worker knows what its children should finish.
-    # A handler and not SIG_IGN, which processes that the job starts would inherit
+    # a service manager signals every process of a service, but the worker decides what its children finish. A
+    # handler, not SIG_IGN, which child processes of the job would inherit
     signal.signal(signal.SIGTERM, lambda *_: None)
     faulthandler.enable()
     take_on(order)

@@ -33,17 +33,17 @@ class ChildChannel:
         self._file = self._identity()
         self._process = os.getpid()
         self._sending = threading.Lock()
-        # a second lock: a sender may wait until the worker reads, and the worker until its answer is taken
+        # a second lock: the sender may wait for the worker to read while the worker waits for its answer to be read
         self._asking = threading.Lock()
         self._asked = 0
         self._waiting: dict[int, Future[Any]] = {}
         self.incoming = cast(BinaryIO, connection.makefile("rb"))
 
     def send(self, message: dict[str, Any], body: bytes = b"") -> None:
-        """Sends a message, or ends this process, which is of no use if it cannot report."""
+        """Send a message, or end this process: it is useless if it cannot report."""
         data = frame(message, body)
         with self._sending:
-            # a job may have forked, or closed the channel and opened a file with the same number
+            # a job may have forked, or closed the channel and opened a file with the same descriptor
             if os.getpid() != self._process or self._identity() != self._file:
                 os._exit(CHANNEL_LOST)
             try:
@@ -52,7 +52,7 @@ class ChildChannel:
                 os._exit(CHANNEL_LOST)
 
     def ask(self, message: dict[str, Any], body: bytes = b"") -> Future[Any]:
-        """Sends a question; the future has its answer, or raises what was refused."""
+        """Send a request; the future has its answer, or raises the refusal."""
         answer: Future[Any] = Future()
         with self._asking:
             self._asked += 1
@@ -62,7 +62,7 @@ class ChildChannel:
         return answer
 
     def answered(self, message: dict[str, Any]) -> None:
-        """Resolves the question that this message answers."""
+        """Resolve the request that this message answers."""
         with self._asking:
             waiting = self._waiting.pop(message["answer"])
         if not waiting.set_running_or_notify_cancel():
@@ -73,7 +73,7 @@ class ChildChannel:
             waiting.set_result(message["value"])
 
     def close(self) -> None:
-        """Closes the channel at the end of this process."""
+        """Close the channel at the end of this process."""
         self.incoming.close()
         self._connection.close()
 
@@ -86,25 +86,25 @@ class ChildChannel:
 
 
 class ChannelReporter:
-    """Sends a running job's notes to the worker, which writes them: awaited on an event loop, at once elsewhere."""
+    """Sends a running job's notes to the worker: awaited on an event loop, blocking elsewhere."""
 
     def __init__(self, channel: ChildChannel) -> None:
         self._channel = channel
 
     def set_progress(self, record: Job, value: Any) -> Any:
-        """Kept when it is answered."""
+        """Store the progress of the job."""
         return self._note("progress", record, check_json("progress", value, limit=LARGEST_NOTE))
 
     def append_log(self, record: Job, message: str, level: str) -> Any:
-        """Kept when it is answered."""
+        """Append a line to the job's log."""
         return self._note("log", record, clean_text("message", message).encode(), level=level)
 
     def save_checkpoint(self, record: Job, data: Any) -> Any:
-        """Kept when it is answered."""
+        """Store what the next execution needs."""
         return self._note("checkpoint", record, pack("data", data))
 
     def dependency_results(self, record: Job) -> Any:
-        """Asks the worker."""
+        """Request the results of the job's dependencies."""
         answer = self._channel.ask({"note": "dependencies", "for": run_name(record)})
         return Results(answer.result()) if running_loop() is None else asyncio.wrap_future(answer)
 
@@ -120,7 +120,7 @@ _MOST_TYPE_NAMES = 100
 
 
 class ChildRunner:
-    """Runs jobs in the thread that calls it; any other thread may cancel the one that runs."""
+    """Runs jobs in the calling thread; any other thread may cancel the current one."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class ChildRunner:
         self._interruptible = False
 
     def take(self, job: RunningJob) -> None:
-        """Makes this the job that `cancel` ends."""
+        """Make this the job that `cancel` ends."""
         with self._lock:
             self._job = job
 
     def perform(self, job: RunningJob) -> Frame:
-        """Runs the job once; a job that was cancelled before it began does not run at all."""
+        """Run the job once, unless it was cancelled before it started."""
         if job.cancel_requested:
             return failure_message(asyncio.CancelledError()), b""
         try:
@@ -163,26 +163,26 @@ class ChildRunner:
         return {"done": True, **job.report()}, b"" if value is None else check_json("result", value)
 
     def forget(self) -> None:
-        """Forgets the job, which has ended."""
+        """Forget the job, which has ended."""
         with self._lock:
             self._job = self._cancel = None
 
     def cancel(self) -> None:
-        """Asks the job to end."""
+        """Request that the job ends."""
         with self._lock:
             if self._job is not None:
                 self._job.request_cancel()
             if self._cancel is not None:
-                with suppress(RuntimeError):  # its loop has closed: the job has just ended by itself
+                with suppress(RuntimeError):  # its loop has closed: the job has just ended
                     self._cancel()
 
     def interrupted(self, *_: object) -> None:
-        """The signal handler that interrupts a job which waits for something, before it is ended by force."""
+        """Handle the signal that interrupts a waiting job before it is ended by force."""
         if self._interruptible:
             self._interruptible = False
             if self._job is not None:
                 self._job.heed()
-            raise KeyboardInterrupt("the job was cancelled and did not end")
+            raise KeyboardInterrupt("the job was cancelled and did not end in time")
 
     async def _awaited(self, job: RunningJob, work: Awaitable[Any]) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -198,16 +198,16 @@ class ChildRunner:
 
 
 def flush_output() -> None:
-    """Flushes stdout and stderr, so that a job's output comes before that of the next one."""
+    """Flush stdout and stderr, so that a job's output precedes that of the next one."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # the job may have closed or replaced it
             stream.flush()
 
 
 def failure_message(error: BaseException) -> dict[str, Any]:
-    """The message that reports an exception; Fatal, Snooze and ProcessDied keep their meaning."""
+    """Return the message that reports an exception; Fatal, Snooze and ProcessDied keep their meaning."""
     message: dict[str, Any] = {"failed": describe(error)}
-    with suppress(Exception):  # names come from user code
+    with suppress(Exception):  # the names come from user code
         message["types"] = type_names(error)[:_MOST_TYPE_NAMES]
     with suppress(Exception):
         if isinstance(error, Snooze):

@@ -11,7 +11,7 @@ from longshore.runtime.running_job import CURRENT, RunningJob
 
 
 async def run_on_loop(process: Callable[[RunningJob], Awaitable[Any]], job: RunningJob) -> Any:
-    """Awaits the processor in the calling task, whose context is the job's own.
+    """Await the processor in the calling task, which has the job's context.
 
     A cancellation reaches the processor as CancelledError at its next `await`.
     """
@@ -23,16 +23,16 @@ async def run_on_loop(process: Callable[[RunningJob], Awaitable[Any]], job: Runn
             raise
         value = None
     if value is None:
-        job.heed()  # a CancelledError that was raised in it has been noticed
+        job.heed()  # the processor has seen the CancelledError
     return job.returned(value)
 
 
 class LoopExecutor(Executor):
-    """Awaits the processor of a worker that was given an `async def`."""
+    """Runs the jobs of a worker whose processor is an `async def`."""
 
     def __init__(self, process: Callable[[RunningJob], Awaitable[Any]]) -> None:
         self._process = process
 
     async def run(self, job: RunningJob) -> Any:
-        """Runs the job in the calling task."""
+        """Run the job in the calling task."""
         return await run_on_loop(self._process, job)

@@ -1,4 +1,4 @@
-"""Runs jobs in child processes, for work that keeps a CPU busy."""
+"""Runs jobs in child processes, for CPU-bound work."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from longshore.runtime.running_job import RunningJob
 from longshore.runtime.signals import command_to_run, surroundings
 
 _SOON = 2.0
-"""Seconds for what the system does by itself: it reaps a dead process, and delivers its last output."""
+"""Seconds for the system to reap a dead process and deliver its last output."""
 _SHOWN_STDERR = 64 * 1024
 """Bytes of each job's stderr that are copied to the worker's: enough for log lines, too few to fill a disk."""
 _LONGEST_IMPORT = 300.0
-"""Seconds after which a child that is still importing is taken for one that hangs."""
+"""Seconds after which a child that is still importing counts as hung."""
 
 
 class NeverReady(Exception):
-    """The child cannot run jobs, whichever they are."""
+    """The child cannot run any job."""
 
 
 class ChildProcess:
-    """Belongs to the event loop that started it."""
+    """A child process; it belongs to the event loop that started it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, their_end: int) -> None:
         self.usable = True
@@ -69,7 +69,7 @@ class ChildProcess:
         self._stderr = StderrTail(self._process.stderr.fileno(), self.loop)
         try:
             threading.Thread(target=self._attend, name=f"longshore-child-{self.pid}", daemon=True).start()
-        except RuntimeError:  # no more threads, so nothing would notice its end
+        except RuntimeError:  # no thread is left to notice its end
             _kill_group(self.pid)
             self._process.wait()
             self._stderr.close()
@@ -78,7 +78,7 @@ class ChildProcess:
 
     @classmethod
     async def start(cls, target: Target, memory_limit: int | None) -> Self:
-        """A child that imports its target; `ready` waits for it."""
+        """Start a child that imports its target; `ready` waits for the import."""
         refuse_while_importing()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -95,7 +95,7 @@ class ChildProcess:
         return child
 
     async def ready(self) -> None:
-        """Waits until it has imported its target, or raises NeverReady; the import continues if you stop waiting."""
+        """Wait until it has imported its target, or raise NeverReady; the import continues if you stop waiting."""
         await asyncio.wait({self._imported})
         self._imported.result()
 
@@ -121,14 +121,14 @@ class ChildProcess:
     # -- one job
 
     async def perform(self, job: RunningJob) -> Any:
-        """The job's value, or what it raised, or ProcessDied."""
+        """Return the job's value, or raise its exception or ProcessDied."""
         self.jobs += 1
         self.usable = False
         self._stderr.forget()
         talk = asyncio.create_task(self._talk(job))
         try:
             await asyncio.wait({talk, self._exited}, return_when=asyncio.FIRST_COMPLETED)
-            # what it sent before it died is still in the channel
+            # messages sent before it died are still in the channel
             await asyncio.wait({talk}, timeout=_SOON)
             if talk.done():
                 return talk.result()
@@ -169,18 +169,18 @@ class ChildProcess:
         raise failure
 
     def cancel(self) -> None:
-        """Asks the job to end."""
+        """Request that the job ends."""
         if not self._writer.is_closing():
             self._writer.write(frame({"cancel": True}))
 
     def interrupt(self) -> None:
-        """Raises KeyboardInterrupt in the job, if Python gets to run there."""
+        """Raise KeyboardInterrupt in the job, once it runs Python code."""
         with self._lock:
             if not self._reaped:
                 os.kill(self.pid, signal.SIGINT)
 
     def kill(self) -> None:
-        """Ends it and all that it started."""
+        """Kill it and every process it started."""
         self.usable = False
         with self._lock:
             if not self._reaped:
@@ -190,11 +190,11 @@ class ChildProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be given another job."""
+        """Whether it can take another job."""
         return self.usable and not self._exited.done()
 
     async def end(self) -> None:
-        """Lets it go, without a job: it has a moment to leave in order."""
+        """Close an idle child; it has a moment to exit in order."""
         self.usable = False
         self._imported.cancel()
         self._writer.close()
@@ -208,18 +208,18 @@ class ChildProcess:
         return ProcessDied(reason, self._stderr.text())
 
     def _attend(self) -> None:
-        """Waits for the exit in a thread: the channel of a dead process may still be open elsewhere."""
+        """Wait for the exit in a thread: another process may keep the channel of a dead child open."""
         if hasattr(os, "waitid"):
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         else:
             self._process.wait()
         with self._lock:
-            # before it is reaped: until then no other process has its number
+            # before it is reaped: until then no other process has its pid
             _kill_group(self.pid)
             code = self._process.wait()
             self._reaped = True
-        with suppress(RuntimeError):  # the loop may be gone
+        with suppress(RuntimeError):  # the loop may be closed
             self.loop.call_soon_threadsafe(self._let_go, code)
 
     def _let_go(self, code: int) -> None:
@@ -230,7 +230,7 @@ class ChildProcess:
 
 
 class StderrTail:
-    """Reads what a child writes to stderr as it comes, and keeps the end of it."""
+    """Reads what a child writes to stderr, and keeps the end of it."""
 
     def __init__(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
         self._descriptor = descriptor
@@ -241,15 +241,15 @@ class StderrTail:
         loop.add_reader(descriptor, self._read)
 
     def forget(self) -> None:
-        """A new job begins."""
+        """Start again for a new job."""
         self._kept, self._shown = b"", 0
 
     def text(self) -> str:
-        """The end of what was written since then."""
+        """Return the end of what the current job wrote."""
         return self._kept.decode(errors="replace")
 
     def close(self) -> None:
-        """Reads what is left, and no more: a process that escaped may still be writing."""
+        """Read the rest without waiting: a process that escaped may still be writing."""
         for _ in range(100):
             if not self._read():
                 break
@@ -271,27 +271,27 @@ class StderrTail:
 
 
 def _show(written: bytes) -> None:
-    with suppress(Exception):  # a worker without a stderr, or one that was replaced, works on
+    with suppress(Exception):  # the worker may have no stderr, or a replaced one
         sys.stderr.write(written.decode(errors="replace"))
         sys.stderr.flush()
 
 
 def _kill_group(leader: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # macOS refuses for a group of zombies
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses it for a group of zombies
         os.killpg(leader, signal.SIGKILL)
 
 
 _SURELY_DEAD = 10.0
 _CLOSED_PAUSE = 5.0
-"""Seconds for which jobs are delayed that a closed worker cannot run."""
+"""Seconds for which the jobs that a closed worker cannot run are delayed."""
 
 
 class ProcessExecutor(Executor):
-    """Runs `function(job)`, a `def` or an `async def` at the top of a module, in up to `processes` child processes.
+    """Run `function(job)`, a `def` or `async def` at the top level of a module, in child processes. See docs/worker.md.
 
-    `memory_limit` is how many bytes of address space a job may take beyond what its process has once the function is
-    imported; a job that wants more gets a MemoryError. A child is replaced after `jobs_per_process` jobs.
-    A child that dies with its job raises ProcessDied, which counts as a crash of that job alone.
+    `memory_limit` is the address space in bytes that a job may take beyond that of its process after the imports; a job
+    that needs more gets a MemoryError. A child is replaced after `jobs_per_process` jobs. A child that dies with its
+    job raises ProcessDied, which counts as a crash of that job alone.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class ProcessExecutor(Executor):
         jobs_per_process: int = 1000,
     ) -> None:
         if os.name != "posix":
-            raise LongshoreError("child processes need Linux or macOS; use threads here")
+            raise LongshoreError("child processes need Linux or macOS; run the jobs in threads here")
         self.target = function if isinstance(function, Target) else Target.of(function)
         self.processes = check_number("processes", processes, least=1)
         if memory_limit is not None and (type(memory_limit) is not int or memory_limit < 1):
@@ -319,17 +319,17 @@ class ProcessExecutor(Executor):
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
-        """It waits for a child that is free, and has imported what it needs."""
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # every job waits for a child
+        """Return True: each job waits for a free child that has imported its function."""
         return True
 
     async def run(self, job: RunningJob) -> Any:
-        """In a child that has nothing else to do; waits for one if all are busy."""
+        """Run the job in a free child; wait for one if all are busy."""
         async with self._slots:
             child = await self._free_child()
             self._busy.add(child)
             try:
-                await self._ready(child)  # cancelled meanwhile, the job never begins, and the next job gets the child
+                await self._ready(child)  # if cancelled here, the job never starts, and the next job gets the child
                 return await self._run_in(child, job)
             finally:
                 self._busy.discard(child)
@@ -339,7 +339,7 @@ class ProcessExecutor(Executor):
                     self._dismiss(child)
 
     async def close(self) -> None:
-        """Ends all children, busy ones by force."""
+        """End all children, busy ones by force."""
         self._closed = True
         for child in self._busy:
             child.kill()
@@ -384,7 +384,7 @@ class ProcessExecutor(Executor):
                 child.kill()
 
     async def _cancel(self, child: ChildProcess, work: asyncio.Task[Any]) -> Any:
-        """The job's value, if it comes within the grace."""
+        """Return the job's value if it arrives within the grace."""
         child.cancel()
         polite = self._cancel_grace * UNTIL_INTERRUPTED
         for seconds, then in ((polite, child.interrupt), (self._cancel_grace - polite, child.kill)):

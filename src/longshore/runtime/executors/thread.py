@@ -1,4 +1,4 @@
-"""Runs `def` functions, each in a thread, and replaces a thread that does not stop."""
+"""Runs each `def` function in a thread, and replaces a thread that does not stop."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from longshore.runtime.running_job import RunningJob, make_blocking, running
 from longshore.safe_logging import logger
 
 Answer = tuple[Any, BaseException | None]
-"""What was returned, or what was raised. A future would change some exceptions."""
+"""The returned value or the raised exception. A future would change some exceptions."""
 
 
 class WorkerThread:
-    """One thread, for one call after another."""
+    """One thread that makes one call after another."""
 
     def __init__(self) -> None:
         self.interrupted = False
-        """Whether an exception was sent to the thread, which could reach a later call: it gets no more calls."""
+        """Whether an exception was sent to the thread. It could reach a later call, so the thread gets no more."""
         self._dismissed = False
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="longshore-processor", daemon=True)
         self._thread.start()
 
     def begin(self, context: contextvars.Context, call: Callable[..., Any], *args: Any) -> asyncio.Future[Answer]:
-        """Calls `call` in the thread, within the context; the answer arrives in the running loop."""
+        """Call `call` in the thread, within the context; the answer arrives in the running loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
 
@@ -47,19 +47,19 @@ class WorkerThread:
         return answer
 
     def interrupt(self) -> None:
-        """Raises CancelledError in the thread, at its next step in Python code."""
+        """Raise CancelledError in the thread, at its next Python instruction."""
         self.interrupted = True
         ident = ctypes.c_ulong(self._thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(asyncio.CancelledError))
 
     def dismiss(self) -> None:
-        """Ends the thread after its present call."""
+        """End the thread after its current call."""
         self._dismissed = True
         self._calls.put(None)
 
     def _work(self) -> None:
         while not self._dismissed:
-            with suppress(asyncio.CancelledError):  # an interruption that came too late: its call had ended already
+            with suppress(asyncio.CancelledError):  # a late interrupt: its call had already ended
                 work = self._calls.get()
                 if work is not None:
                     work()
@@ -72,10 +72,10 @@ _log = logger("longshore.worker")
 
 
 class ThreadExecutor(Executor):
-    """Calls the processor in a thread.
+    """Runs each job in a thread.
 
     A cancelled job reads `job.cancelled` as true and has `cancel_grace` seconds to end. Then CancelledError is raised
-    in its thread. If that does not reach it, the thread is abandoned, as nothing in Python can end it.
+    in its thread. If that has no effect, the thread is abandoned, because Python cannot end it.
     """
 
     def __init__(self, process: Callable[[RunningJob], Any], *, cancel_grace: float = CANCEL_GRACE) -> None:
@@ -88,11 +88,11 @@ class ThreadExecutor(Executor):
 
     @property
     def left_behind(self) -> int:
-        """Threads that do not end."""
+        """The number of threads that do not end."""
         return len(self._left)
 
     async def run(self, job: RunningJob) -> Any:
-        """Runs the job in an idle thread."""
+        """Run the job in an idle thread."""
         thread = self._idle_thread()
         make_blocking(job)
         work = thread.begin(contextvars.copy_context(), self._call, job)
@@ -134,7 +134,7 @@ class ThreadExecutor(Executor):
             return job.returned(value)
 
     async def _stop(self, thread: WorkerThread, work: asyncio.Future[Answer], job: RunningJob) -> None:
-        """Returns when the work has ended."""
+        """Return when the work has ended."""
         await asyncio.wait([work], timeout=self._grace)
         if not work.done():
             thread.interrupt()
@@ -142,14 +142,14 @@ class ThreadExecutor(Executor):
             job.heed()
         if not work.done():
             _log.warning(
-                "job %s ignored its cancellation, and its thread cannot be ended; call "
+                "job %s ignored its cancellation, and its thread cannot be stopped; call "
                 'job.raise_if_cancelled() in long loops, or run it with executor="process"',
                 job.id,
             )
             raise asyncio.CancelledError
 
     async def close(self) -> None:
-        """Ends the idle threads now, and each of the others after its present call."""
+        """End the idle threads now, and the others after their current call."""
         self._closed = True
         while self._idle:
             self._idle.pop().dismiss()

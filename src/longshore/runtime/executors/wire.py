@@ -1,4 +1,4 @@
-"""Frames of JSON between a worker and its child processes, and errors that cross it."""
+"""JSON frames between a worker and its child processes, and the errors sent in them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Frame = tuple[dict[str, Any], bytes]
 
 _SIZES = struct.Struct("!II")
 _LARGEST_HEADER = 2 * 1024 * 1024
-"""Of a child: its longest texts, escaped. Bytes that a job wrote into the channel must not be read as a size."""
+"""The largest header of a child, for its longest escaped texts. Bytes that a job wrote are not read as a size."""
 
 
 class Unreadable(Exception):
-    """What was received is not a frame."""
+    """The received bytes are not a frame."""
 
 
 def frame(message: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """A message as bytes: JSON, and a large value after it as it is."""
+    """Return a message as bytes: JSON, then a large value unchanged."""
     header = json.dumps(message, separators=(",", ":")).encode()
     return b"".join((_SIZES.pack(len(header), len(body)), header, body))
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    """The next message of a child, which is not trusted to make sense."""
+    """Return the next message of a child, which is not trusted."""
     header, body = _SIZES.unpack(await reader.readexactly(_SIZES.size))
     if header > _LARGEST_HEADER or body > LARGEST_PAYLOAD:
         raise Unreadable(f"a frame of {header} and {body} bytes")
@@ -52,7 +52,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
 
 
 def next_frame(channel: BinaryIO) -> Frame | None:
-    """The next message of the parent, waited for in this thread; None when there will be no more."""
+    """Wait for the next message of the parent; return None at the end."""
     sizes = channel.read(_SIZES.size)
     if len(sizes) < _SIZES.size:
         return None
@@ -61,24 +61,24 @@ def next_frame(channel: BinaryIO) -> Frame | None:
     return (json.loads(message), value) if len(message) == header and len(value) == body else None
 
 
-# -- a job, field by field; its payload is sent after it
+# -- a job, field by field; its payload follows
 
 
 def job_fields(record: Job) -> dict[str, list[Any]]:
-    """A job's fields, each with its kind, so that no value is read as another kind."""
+    """Return a job's fields, each with its kind, so that no value is read as another kind."""
     fields = {field.name: getattr(record, field.name) for field in dataclasses.fields(Job) if field.name != "payload"}
     return {name: _with_kind(value) for name, value in fields.items() if value is not None}
 
 
 def job_from(sent: Mapping[str, list[Any]], payload: bytes) -> Job:
-    """The job with these fields."""
+    """Return the job with these fields."""
     fields = {name: _read(kind, value) for name, (kind, value) in sent.items()}
     fields["status"] = JobStatus(fields["status"])
     return Job(payload=payload, **fields)
 
 
 def run_name(record: Job) -> str:
-    """Names the attempt that a note is from: a thread that outlives its job may still write some."""
+    """Return the name of the attempt that sends a note: a thread that outlives its job may still send some."""
     return f"{record.id} {record.epoch}"
 
 
@@ -112,7 +112,7 @@ def _read(kind: str, value: Any) -> Any:
 
 
 def refusal_fields(error: Exception) -> dict[str, Any]:
-    """One of our own errors with its fields; any other as its text."""
+    """Return one of our own errors with its fields; any other as its text."""
     if isinstance(error, LongshoreError) and getattr(errors, type(error).__name__, None) is type(error):
         plain = {"name": type(error).__name__, "args": error.args, "fields": vars(error)}
         fields: dict[str, Any] = json.loads(json.dumps(plain, default=str))
@@ -121,7 +121,7 @@ def refusal_fields(error: Exception) -> dict[str, Any]:
 
 
 def refusal_from(sent: Mapping[str, Any]) -> LongshoreError:
-    """The error with these fields, to be raised here."""
+    """Return the error with these fields, to raise it here."""
     kind: type[LongshoreError] = getattr(errors, sent["name"])
     error = kind.__new__(kind)
     error.args = tuple(sent["args"])
@@ -131,8 +131,8 @@ def refusal_from(sent: Mapping[str, Any]) -> LongshoreError:
 
 
 def failure_from(message: dict[str, Any]) -> Exception:
-    """The failure that a message reports; Fatal, Snooze and ProcessDied keep their meaning."""
-    if "died" in message:  # another process, that the job's own could not do without
+    """Return the failure that a message reports; Fatal, Snooze and ProcessDied keep their meaning."""
+    if "died" in message:  # a further process that the job needs, such as Spark's
         return ProcessDied(str(message["died"]))
     remote = RemoteFailure(str(message["failed"]), tuple(map(str, message.get("types", ()))))
     meant: Exception
@@ -147,7 +147,7 @@ def failure_from(message: dict[str, Any]) -> Exception:
 
 
 async def answer_to_note(job: RunningJob, message: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """Writes what a running job asked for, and gives the answer to be sent; a refusal is one, too."""
+    """Write what a running job sent, and return the answer; a refusal is an answer, too."""
     answer: dict[str, Any] = {"answer": message["question"], "value": None}
     try:
         if message["for"] != run_name(job.record):
