@@ -123,7 +123,7 @@ def send_email(to: str, count: int = 1, *, order: Order | None = None) -> None: 
     [
         ((5,), {}, "send_email.to", "should be a valid string; got 5 (int)"),
         ((), {}, "send_email.to", "is missing"),
-        (("a",), {"cuont": 2}, "send_email.cuont", "did you mean count?"),
+        (("a",), {"cuont": 2}, "send_email.cuont", "Did you mean 'count'?"),
         (("a",), {"zzz": 2}, "send_email.zzz", "unexpected argument; send_email takes (to"),
         (("a", "many"), {}, "send_email.count", "should be a valid integer"),
         (("a", 1, None), {}, "send_email", "too many positional arguments"),
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_told_with_its_field_its_task_and_its_file(
     assert refused.value.field == field
     assert problem in refused.value.problem
     place = f"send_email is declared in {__file__}:{send_email.__code__.co_firstlineno}"
-    assert refused.value.problem.endswith(place)
+    assert place in refused.value.problem
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -286,7 +286,7 @@ def test_what_cannot_be_compared_or_is_no_field_is_no_reason_to_refuse() -> None
 def test_a_type_that_cannot_be_kept_is_refused_where_the_task_is_declared() -> None:
     def work(good: int, bad: Later) -> None: ...
 
-    with pytest.raises(InvalidArgument, match=r"work\.bad: is annotated Later, which cannot be kept as JSON"):
+    with pytest.raises(InvalidArgument, match=r"work\.bad: is annotated Later, which cannot be stored as JSON"):
         signature_of(work)
 
     def other() -> Later: ...  # type: ignore[empty-body]  # never called
@@ -368,7 +368,7 @@ def test_a_result_without_a_type_is_kept_as_what_it_is_and_comes_back_as_json() 
 def test_a_result_that_cannot_be_kept_is_told_in_words() -> None:
     def work() -> Any: ...
 
-    with pytest.raises(InvalidArgument, match=r"work\.return: a Later cannot be kept as JSON"):
+    with pytest.raises(InvalidArgument, match=r"work\.return: a Later is not valid JSON"):
         signature_of(work).result.write(Later())
 
 
@@ -377,5 +377,7 @@ def test_a_result_that_is_not_what_was_annotated_is_told_to_whoever_reads_it() -
 
     result = signature_of(work).result
     stored = result.write("seven")
-    with pytest.raises(InvalidArgument, match=r"work\.return: should be a valid integer.*: the stored result is not"):
+    with pytest.raises(
+        InvalidArgument, match=r"work\.return: should be a valid integer.*; the stored result does not match"
+    ):
         result.read(json.dumps(stored).encode())

@@ -94,13 +94,13 @@ async def test_nobody_knows_a_flow_that_was_never_enqueued(stored_harbor: Harbor
 
 async def test_a_result_that_does_not_come_in_time_tells_how_far_the_flow_is(harbor: Harbor, weather: Weather) -> None:
     handle = await three_steps(harbor, weather).enqueue()
-    with pytest.raises(TimeoutError, match=r"flow voyage .* is running still after 0 seconds; .*2 WAITING_CHILDREN"):
+    with pytest.raises(TimeoutError, match=r"flow voyage .* is still running after 0 seconds; .*2 WAITING_CHILDREN"):
         await handle.result(timeout=0)
 
 
 async def test_a_step_that_is_not_there_is_asked_for_in_vain(harbor: Harbor, weather: Weather) -> None:
     handle = await three_steps(harbor, weather).enqueue()
-    with pytest.raises(InvalidArgument, match="no step of the flow is named 'sink'; it has load, sail, unload"):
+    with pytest.raises(InvalidArgument, match="no step of the flow is named 'sink'; use one of load, sail, unload"):
         await handle.step("sink")
     other = harbor.flow()
     foreign = other.add(harbor.tasks["load"].call(1))
@@ -131,7 +131,7 @@ async def test_a_flow_waits_at_the_step_that_failed_and_goes_on_from_there(
     await stored_harbor.run_until_empty()
     assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.WAITING_CHILDREN]
     assert (await handle.status()).state == "waiting"
-    with pytest.raises(JobFailed, match=r"step sail \(job '.*\.1'\) failed for good: .*a storm") as failed:
+    with pytest.raises(JobFailed, match=r"step sail \(job '.*\.1'\) failed permanently: .*a storm") as failed:
         await handle.result(timeout=30)
     assert failed.value.job_id == (await handle.step("sail")).id
     weather.good = True
@@ -162,7 +162,7 @@ async def test_a_flow_stopped_by_its_policy_is_run_again_as_a_copy_that_takes_ov
     with pytest.raises(JobFailed, match="a storm"):
         await handle.result()
     weather.good = True
-    with pytest.raises(InvalidArgument, match=r"step unload is UNSCHEDULED and cannot come back.*rerun\(\) makes"):
+    with pytest.raises(InvalidArgument, match=r"step unload is UNSCHEDULED and cannot be retried.*rerun\(\) creates"):
         await handle.retry()
     assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.UNSCHEDULED]
     copy = await handle.rerun()
@@ -179,7 +179,7 @@ async def test_a_whole_flow_can_be_run_again_and_one_that_goes_on_cannot(
 ) -> None:
     weather.good = True
     handle = await three_steps(stored_harbor, weather).enqueue()
-    with pytest.raises(InvalidArgument, match="is running, and 3 of its steps are not over; cancel"):
+    with pytest.raises(InvalidArgument, match="is running, and 3 of its steps are unfinished; cancel"):
         await handle.rerun()
     await stored_harbor.run_until_empty()
     with pytest.raises(InvalidArgument, match="has completed; rerun_whole"):
@@ -219,7 +219,7 @@ async def test_a_result_whose_step_was_removed_is_not_there_any_more(stored_harb
     await stored_harbor.run_until_empty()
     await stored_harbor.backend.delete_jobs(job_ids=[f"{alone.id}.2", f"{group.id}.1"])
     for handle in (alone, group):
-        with pytest.raises(JobNotFound, match="has no result any more: a last step of it was removed"):
+        with pytest.raises(JobNotFound, match="has no result, because a last step was removed"):
             await handle.result()
         with pytest.raises(InvalidArgument, match="has lost steps that were removed"):
             await handle.rerun_whole()
@@ -240,7 +240,7 @@ async def test_a_flow_that_completed_but_for_what_it_could_do_without_is_not_run
     flow.add(take.call(flow.add(fail.call()).result_or_none))
     handle = await flow.enqueue()
     await stored_harbor.run_until_empty()
-    with pytest.raises(InvalidArgument, match="has completed, but for what it could do without; rerun_whole"):
+    with pytest.raises(InvalidArgument, match="has completed, except for steps that may fail; rerun_whole"):
         await handle.rerun()
     copy = await handle.rerun_whole()
     await stored_harbor.run_until_empty()

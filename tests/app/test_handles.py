@@ -118,12 +118,12 @@ async def test_a_wait_that_takes_too_long_says_where_the_job_is(harbor: Harbor) 
 
     handle = await work.enqueue()
     with pytest.raises(
-        TimeoutError, match=r"is INITIAL_PENDING still after 0.01 seconds and was never started; .*'mail'"
+        TimeoutError, match=r"is still INITIAL_PENDING after 0.01 seconds and has not started; .*'mail'"
     ):
         await handle.result(timeout=0.01)
     await harbor.run_until_empty()
     with pytest.raises(
-        TimeoutError, match=r"is FAILED_RETRY still .* number 1; the last one failed with ConnectionError"
+        TimeoutError, match=r"is still FAILED_RETRY after .* execution 1; the last one failed with ConnectionError"
     ):
         await handle.result(timeout=0)
     with pytest.raises(InvalidArgument, match="timeout"):

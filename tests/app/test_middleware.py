@@ -179,8 +179,8 @@ async def test_what_an_after_hook_raises_touches_no_job(harbor: Harbor, caplog: 
     await harbor.run_until_empty()
     assert await handle.result() == 1
     assert [record.getMessage() for record in caplog.records if record.name == "longshore.app"] == [
-        "Clumsy.after_enqueue failed; the job is not affected",
-        "Clumsy.after_run failed; the job is not affected",
+        "Clumsy.after_enqueue raised an error; the job is not affected",
+        "Clumsy.after_run raised an error; the job is not affected",
     ]
 
 
@@ -246,7 +246,7 @@ async def test_a_cancellation_inside_an_after_hook_skips_none_of_the_others() ->
 
 async def test_what_is_no_middleware_is_refused(harbor: Harbor) -> None:
     wrong: Any = Middleware
-    with pytest.raises(InvalidArgument, match="make one with its parentheses"):
+    with pytest.raises(InvalidArgument, match="pass an instance, not the class"):
         harbor.add_middleware(wrong)
 
 

@@ -163,7 +163,9 @@ async def test_a_type_no_worker_knows_is_warned_of_once(
     await harbor.run_until_empty()
     warned = [line.getMessage() for line in caplog.records if line.levelname == "WARNING"]
     assert len(warned) == 2
-    assert any("'send_emial', but send_email" in line and "go back for 60 seconds" in line for line in warned)
+    assert any(
+        "'send_emial', but send_email" in line and "releasing such jobs for 60 seconds" in line for line in warned
+    )
 
 
 async def test_a_worker_takes_the_queues_it_is_told_to(harbor: Harbor) -> None:
@@ -206,9 +208,7 @@ async def test_a_payload_that_does_not_fit_the_function_any_more_is_a_failure_in
 
 async def test_a_task_that_a_process_would_not_find_is_refused_when_the_worker_is_made(harbor: Harbor) -> None:
     harbor.task(executor="process", name="plain")(sample_harbor.plain)
-    with pytest.raises(
-        InvalidArgument, match=r"processes, which look for it as tests\.app\.sample_harbor\.plain and find"
-    ):
+    with pytest.raises(InvalidArgument, match=r"processes, which look for tests\.app\.sample_harbor\.plain and find"):
         harbor.worker(autorun=False)
 
 

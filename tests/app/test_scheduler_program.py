@@ -48,7 +48,7 @@ async def test_a_scheduler_of_its_own_process_fires_and_announces_until_it_is_as
         program.send_signal(how)
         _, said = await program.communicate()
         assert program.returncode == 0
-        assert said.decode().splitlines() == ["asked to stop: the scheduler ends what it has begun"]
+        assert said.decode().splitlines() == ["stopping: the scheduler finishes its running batches"]
 
 
 async def test_a_harbor_makes_a_scheduler_for_its_own_store() -> None:

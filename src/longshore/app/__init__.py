@@ -1,1 +1,1 @@
-"""Harbor, tasks, flows and results: what most applications use."""
+"""Harbor, tasks, flows and results: the API that most applications use."""

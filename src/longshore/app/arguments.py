@@ -1,4 +1,4 @@
-"""A task's signature: arguments are checked, and stored as JSON by their annotations."""
+"""A task's signature: arguments are checked and stored as JSON by their annotations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from longshore.core.validation import check_json, read_json
 
 
 def is_same(given: Any, seen: Any) -> bool:
-    """Whether the two are equal, part by part. Values without a comparison, and attributes that are not fields, count
-    as equal.
+    """Whether two values are equal, part by part, without attributes that are not fields or cannot be compared.
 
-    A tuple where any JSON is accepted comes back as a list, which counts as equal.
+    A tuple where any JSON is accepted is read back as a list, which counts as equal.
     """
     if isinstance(given, list | tuple) and isinstance(seen, list | tuple):
         return len(given) == len(seen) and all(map(is_same, given, seen))
@@ -47,11 +46,11 @@ _NOTHING = inspect.Parameter.empty
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_ALLOWED = "plain types, datetimes, UUIDs, enums, dataclasses and pydantic models can be"
+_ALLOWED = "use plain types, datetimes, UUIDs, enums, dataclasses or pydantic models"
 
 
 class Signature:
-    """The arguments and the result of a task. Its annotations are resolved when it is declared, or at first use."""
+    """The arguments and the result of a task. Annotations are resolved when it is declared, or at first use."""
 
     def __init__(self, task: str, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
         self._task = task
@@ -59,7 +58,7 @@ class Signature:
         self._parameters = inspect.signature(function)
         try:
             self.arguments, self.result = self._resolved(names)
-        except NameError:  # a class further down in its module: resolve at first use
+        except NameError:  # a class defined later in its module: resolve at first use
             return
 
     @functools.cached_property
@@ -78,8 +77,8 @@ class Signature:
         except NameError as error:
             raise InvalidArgument(
                 self._task,
-                f"an annotation cannot be looked up: {error}; import it where the task is declared "
-                f"({place_of(self._function)}), not for type checking only",
+                f"an annotation cannot be resolved: {error}; import it where the task is declared "
+                f"({place_of(self._function)}), not only for type checking",
             ) from error
 
     def _resolved(self, names: Mapping[str, Any]) -> tuple[Arguments, Result]:
@@ -89,7 +88,7 @@ class Signature:
 
 
 class Arguments:
-    """The arguments of one task."""
+    """Binds, writes and reads the arguments of one task."""
 
     def __init__(
         self, task: str, function: Callable[..., Any], signature: inspect.Signature, hints: Mapping[str, Any]
@@ -105,14 +104,14 @@ class Arguments:
         self._adapter = self._adapter_for(annotated)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name, or InvalidArgument naming the one that is missing or too much."""
+        """Return the arguments of a call by name, or raise InvalidArgument for a missing or unexpected one."""
         try:
             return dict(self._signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             raise self._unbound(args, kwargs, error) from None
 
     def write_around(self, bound: Mapping[str, Any], blanks: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
-        """Like `write`, where some arguments still have blanks: the worker checks these once they are filled."""
+        """Like `write`, for arguments with results of other steps: the worker checks those when they are filled in."""
         whole = {name: value for name, value in bound.items() if name not in blanks}
         encoded, seen = self.write(whole, self._adapter_of_some)
         data = read_json(self._task, encoded)
@@ -120,7 +119,7 @@ class Arguments:
             try:
                 data[name] = value if name in self._untyped else _as_json(value)
             except ValueError as error:
-                raise InvalidArgument(f"{self._task}.{name}", f"cannot be kept as JSON: {error}; {_ALLOWED}") from None
+                raise InvalidArgument(f"{self._task}.{name}", f"is not valid JSON: {error}; {_ALLOWED}") from None
         return check_json(self._task, data), seen
 
     @functools.cached_property
@@ -130,9 +129,9 @@ class Arguments:
     def write(
         self, bound: Mapping[str, Any], adapter: TypeAdapter[dict[str, Any]] | None = None
     ) -> tuple[bytes, dict[str, Any]]:
-        """Arguments as strict JSON by name, and as the worker will read them.
+        """Return the arguments as strict JSON by name, and as the worker will read them.
 
-        The signature must take both what is given and what is read back, and they must be the same.
+        The signature must accept both the given values and those read back, and they must be equal.
         """
         adapter = adapter or self._adapter
         try:
@@ -143,10 +142,10 @@ class Arguments:
             data: dict[str, Any] = adapter.dump_python(
                 checked, mode="json", round_trip=True, by_alias=False, warnings=False
             )
-        except ValueError as error:  # pydantic's own and those of text and bytes are ValueErrors
-            raise InvalidArgument(self._task, f"its arguments cannot be kept as JSON: {error}; {self._where}") from None
+        except ValueError as error:  # pydantic and the encoding of text raise ValueErrors
+            raise InvalidArgument(self._task, f"its arguments are not valid JSON: {error}; {self._where}") from None
         for name in self._untyped:
-            if name in checked:  # pydantic would turn a datetime to text here, and nothing would turn it back
+            if name in checked:  # pydantic would turn a datetime into text that is never turned back
                 data[name] = checked[name]
         encoded = check_json(self._task, data)
         try:
@@ -158,7 +157,7 @@ class Arguments:
         return encoded, seen
 
     def read(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What to call the function with."""
+        """Return the arguments to call the function with."""
         if payload == b"null":
             payload = b"{}"
         elif self._gathers is not None:
@@ -174,9 +173,9 @@ class Arguments:
         return bound.args, bound.kwargs
 
     def _gathered(self, payload: bytes, gathers: str) -> bytes:
-        """The payload with extra arguments under the name of the `**` parameter that takes them.
+        """Return the payload with extra arguments under the name of the `**` parameter.
 
-        `write` puts them there; a client of the HTTP API does not know that the function has such a parameter.
+        `write` puts them there; a client of the HTTP API does not know of the parameter.
         """
         sent = read_json(self._task, payload)
         if not isinstance(sent, dict):
@@ -191,7 +190,7 @@ class Arguments:
         return check_json(self._task, {**own, gathers: {**kept, **more}})
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-        """Calls another function with the arguments, defaults included."""
+        """Call another function with the arguments, including defaults."""
         bound = inspect.BoundArguments(self._signature, dict(values))
         bound.apply_defaults()
         return function(*bound.args, **bound.kwargs)
@@ -208,7 +207,9 @@ class Arguments:
             for name, type_ in annotated.items()
         }
         shape: Any = _made_from(self._task, fields)
-        shape.__pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="constants")  # NaN is refused, not null
+        shape.__pydantic_config__ = ConfigDict(
+            extra="forbid", ser_json_inf_nan="constants"
+        )  # NaN is refused, not turned into null
         try:
             return TypeAdapter(shape)
         except NameError:
@@ -216,15 +217,13 @@ class Arguments:
         except pydantic.errors.PydanticUserError as error:
             for name, type_ in annotated.items():
                 _check_type(f"{self._task}.{name}", type_, self._where)
-            raise InvalidArgument(self._task, f"its annotations cannot be used: {error}; {self._where}") from error
+            raise InvalidArgument(self._task, f"its annotations are not supported: {error}; {self._where}") from error
 
     def _refuse_changed(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
         for name, value in given.items():
             if not is_same(value, seen[name]):
                 changed = f"would reach the function as {_shown.repr(seen[name])}, not as {_shown.repr(value)}"
-                raise InvalidArgument(
-                    f"{self._task}.{name}", f"{changed}: JSON does not tell them apart; {self._where}"
-                )
+                raise InvalidArgument(f"{self._task}.{name}", f"{changed}: JSON cannot distinguish them; {self._where}")
 
     def _refused(self, error: pydantic.ValidationError, because: str = "") -> InvalidArgument:
         (field, first), *others = [self._problem(problem, because) for problem in error.errors(include_url=False)]
@@ -246,9 +245,9 @@ class Arguments:
             for name in kwargs:
                 if name not in named:
                     near = difflib.get_close_matches(name, named, 1)
-                    hint = f"; did you mean {near[0]}?" if near else ""
-                    takes = f"unexpected argument; {self._task} takes {self._signature}{hint}"
-                    return InvalidArgument(f"{self._task}.{name}", f"{takes}; {self._where}")
+                    hint = f". Did you mean {near[0]!r}?" if near else ""
+                    takes = f"unexpected argument; {self._task} takes {self._signature}"
+                    return InvalidArgument(f"{self._task}.{name}", f"{takes}; {self._where}{hint}")
         by_position = [p.name for p in parameters if p.kind not in (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)]
         given = {*by_position[: len(args)], *kwargs}
         for parameter in parameters:
@@ -258,7 +257,7 @@ class Arguments:
 
 
 class Result:
-    """The result of a task."""
+    """Writes and reads the result of a task."""
 
     def __init__(self, task: str, type_: Any) -> None:
         self._task = task
@@ -266,11 +265,11 @@ class Result:
         if type_ is not Any:
             field = f"{task}.return"
             self._adapter = _check_type(
-                field, type(None) if type_ is None else type_, "annotate it -> Any to keep JSON"
+                field, type(None) if type_ is None else type_, "annotate it -> Any to return plain JSON"
             )
 
     def write(self, value: Any) -> Any:
-        """The value as JSON data; one that is not what was annotated is kept as what it is."""
+        """Return the value as JSON data; a value of another type than annotated is written as it is."""
         if value is None:
             return None
         try:
@@ -279,11 +278,11 @@ class Result:
             return self._adapter.dump_python(value, mode="json", round_trip=True, by_alias=False, warnings=False)
         except (ValueError, RecursionError) as error:
             raise InvalidArgument(
-                f"{self._task}.return", f"a {type(value).__name__} cannot be kept as JSON: {error}; {_ALLOWED}"
+                f"{self._task}.return", f"a {type(value).__name__} is not valid JSON: {error}; {_ALLOWED}"
             ) from None
 
     def read(self, stored: bytes | None) -> Any:
-        """The stored value as what was annotated."""
+        """Return the stored value as the annotated type."""
         if stored is None:
             return None
         if self._adapter is None:
@@ -292,7 +291,7 @@ class Result:
             return self._adapter.validate_json(stored, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
-            problem = f"{_worded(first)}: the stored result is not what is annotated"
+            problem = f"{_worded(first)}; the stored result does not match the annotation"
             raise InvalidArgument(f"{self._task}.return{_path(first['loc'])}", problem) from None
 
 
@@ -301,7 +300,7 @@ def _as_json(value: Any) -> Any:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """File and line of the function."""
+    """Return the file and line of the function."""
     code = inspect.unwrap(function).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
 
@@ -329,7 +328,7 @@ def _check_type(field: str, type_: Any, advice: str) -> TypeAdapter[Any]:
         name = getattr(type_, "__name__", None) or str(type_)
         unknown = isinstance(error, pydantic.errors.PydanticSchemaGenerationError)
         why = _ALLOWED if unknown else str(error).partition("\n")[0]
-        raise InvalidArgument(field, f"is annotated {name}, which cannot be kept as JSON; {why}; {advice}") from error
+        raise InvalidArgument(field, f"is annotated {name}, which cannot be stored as JSON; {why}; {advice}") from error
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -342,6 +341,6 @@ def _worded(problem: Any) -> str:
     return f"{message[:1].lower()}{message[1:]}; got {_shown.repr(given)} ({type(given).__name__})"
 
 
-_made_from: Any = typing_extensions.TypedDict  # called as a function, which type checkers allow for literals only
+_made_from: Any = typing_extensions.TypedDict  # called as a function, which type checkers accept only for literals
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 60

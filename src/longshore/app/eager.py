@@ -1,4 +1,4 @@
-"""Eager mode for tests: a task or a flow runs where it is enqueued."""
+"""Eager mode for tests: a task or flow runs where it is enqueued."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EagerMode:
 
     @contextmanager
     def switched_on(self) -> Iterator[None]:
-        """Turns it on for the length of the block."""
+        """Enable it inside the block."""
         self._change(1)
         try:
             yield
@@ -55,7 +55,7 @@ class EagerMode:
             self.on = self._depth > 0
 
     async def run(self, task: Task[..., R], job: Job, wait: Wait) -> JobHandle[R]:
-        """Runs it where a worker would: an `async def` on the loop, a `def` in a thread.
+        """Run the job as a worker would: an `async def` on the loop, a `def` in a thread.
 
         With `blocking` it runs in the calling thread, whose open transactions it can use.
         """
@@ -63,7 +63,7 @@ class EagerMode:
         return JobHandle(finished.record.id, finished, task.signature.result.read)
 
     async def run_steps(self, tasks: Mapping[str, Task[..., Any]], jobs: Sequence[Job], wait: Wait) -> list[Job]:
-        """Runs the steps of a flow in order and returns them as they ended; one with a failed dependency is not run."""
+        """Run the steps of a flow in order and return them as they ended; skip a step with a failed dependency."""
         ended: dict[str, Job] = {}
         for job in jobs:
             status = _status_before_run(job, ended)
@@ -81,7 +81,7 @@ class EagerMode:
         return list(ended.values())
 
     async def _run(self, task: Task[..., Any], job: Job, results: Mapping[str, Any], wait: Wait) -> Finished:
-        """Runs it once; `results` are those of the steps that it depends on."""
+        """Run it once; `results` are those of the steps it depends on."""
         passed: list[Job] = []
 
         async def keep(jobs: Sequence[Job]) -> list[str]:
@@ -114,29 +114,29 @@ class EagerMode:
 
 
 class Finished:
-    """A job that ended before its handle was made."""
+    """A job that ended before its handle was created."""
 
     def __init__(self, record: Job, error: Exception | None = None) -> None:
         self.record = record
         self._error = error
 
     async def job(self, _: str) -> Job:
-        """As it ended."""
+        """Return the job as it ended."""
         return self.record
 
     async def ended(self, job_id: str, _: float | None) -> Job:
-        """At once; a failure shows what it came from."""
+        """Return the job at once; a failure keeps its cause."""
         if self._error is not None:
             raise JobFailed(job_id, self.record.error_message) from self._error
         return self.record
 
     async def explain(self, _: str) -> Explanation:
-        """Says that it has ended."""
+        """Explain that it has ended."""
         now = self.record.finalized_at or self.record.created_at or from_micros(0)
         return explanation_of(Facts(now, self.record, now))
 
     async def cancel(self, _: str) -> bool:
-        """False: it has ended."""
+        """Return False: the job has ended."""
         return False
 
 
@@ -148,28 +148,28 @@ class EagerReporter:
         self._results = results
 
     def set_progress(self, _: Job, value: Any) -> Written:
-        """Kept for the record."""
+        """Keep the progress for the record."""
         check_json("progress", value)
         self.progress = value
         return Written()
 
     def append_log(self, _: Job, message: str, level: str) -> Written:
-        """Writes to the log of the program."""
+        """Write to the log of the program."""
         _log.info("%s: %s", level, message)
         return Written()
 
     def save_checkpoint(self, _: Job, data: Any) -> Written:
-        """The running job itself remembers it."""
+        """Do nothing: the running job itself keeps it."""
         pack("data", data)
         return Written()
 
     def dependency_results(self, _: Job) -> Results:
-        """Results of steps of the same flow; other jobs are not stored."""
+        """Return the results of steps of the same flow; other jobs are not stored."""
         return Results(self._results)
 
 
 def _status_before_run(job: Job, ended: Mapping[str, Job]) -> JobStatus:
-    """The status that decides whether it runs; a job outside the flow counts as completed, as no store is read."""
+    """Return the status that decides whether it runs; a job outside the flow counts as completed."""
     waits = False
     for name in job.depends_on:
         status = ended[name].status if name in ended else JobStatus.COMPLETED
@@ -183,33 +183,33 @@ def _status_before_run(job: Job, ended: Mapping[str, Job]) -> JobStatus:
 
 
 class FinishedFlow:
-    """A flow that ran where it was enqueued; its handle asks here."""
+    """A flow that ran where it was enqueued."""
 
     def __init__(self, steps: Sequence[Job], read: Callable[[str, bytes | None], Any]) -> None:
         self._steps = list(steps)
         self.read = read
 
     async def steps(self, _: str) -> list[Job]:
-        """As they ended."""
+        """Return the steps as they ended."""
         return self._steps
 
     async def settled(self, _: str, __: float | None) -> list[Job]:
-        """At once."""
+        """Return the steps at once."""
         return self._steps
 
     async def cancel(self, _: str) -> list[str]:
-        """None: all steps have ended."""
+        """Return no ids: all steps have ended."""
         return []
 
     async def retry(self, flow_id: str, _: str) -> list[str]:
-        """Refused: nothing is stored that could run again."""
-        raise InvalidArgument("flow", f"{flow_id} ran in eager mode, which has no retries; enqueue the flow again")
+        """Refuse: no step is stored."""
+        raise InvalidArgument("flow", f"{flow_id} ran in eager mode, without retries; enqueue the flow again")
 
     async def store(self, jobs: Sequence[Job], _: object = None) -> None:
-        """Like `retry`."""
+        """Refuse, like `retry`."""
         await self.retry(str(jobs[0].parent_id), "")
 
     def handle(self, job: Job) -> JobHandle[Any]:
-        """The handle of a step."""
+        """Return the handle of a step."""
         (record,) = [step for step in self._steps if step.id == job.id]
         return JobHandle(job.id, Finished(record), lambda stored: self.read(job.type, stored))

@@ -1,4 +1,4 @@
-"""Enqueues calls of tasks: they become jobs, pass the middleware, and are stored."""
+"""Enqueues calls of tasks: creates jobs, runs the middleware and stores them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Enqueuer:
         self.results = ResultWaiter(queue)
 
     def use(self, queue: Queue) -> None:
-        """Stores in this queue from now on; the harbor opens another one when it is entered again."""
+        """Use this queue from now on: a harbor that is entered again opens a new one."""
         self.queue = self.results.queue = queue
 
     async def send(
         self, calls: Sequence[Call[R]], connection: object = None, wait: Wait = on_this_loop
     ) -> list[JobHandle[R]]:
-        """Stores all of them or none."""
+        """Store all or none."""
         jobs = [call.job() for call in calls]
         if self.eager.on:
             return [await self.eager.run(call.task, job, wait) for call, job in zip(calls, jobs, strict=True)]
@@ -47,11 +47,11 @@ class Enqueuer:
         ]
 
     def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
-        """Like `send`; the calling thread is blocked, and no other thread uses its connection."""
+        """Like `send`, but block the calling thread, which alone uses the connection."""
         return at_once(self.send(calls, connection, blocking))
 
     def enqueue_by(self, connection: object, wait: Wait) -> Enqueue:
-        """How jobs are stored: awaited on this event loop, or with the calling thread blocked."""
+        """Return the function that stores jobs: awaited on this event loop, or blocking the thread."""
 
         async def enqueue(jobs: Sequence[Job]) -> list[str]:
             return self.queue.sync.enqueue_jobs(jobs, connection=connection)
@@ -59,14 +59,14 @@ class Enqueuer:
         return enqueue if wait is blocking else partial(self.queue.enqueue_jobs, connection=connection)
 
     def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
-        """The handle of a stored job."""
+        """Return the handle of a stored job."""
         return JobHandle(job_id, self.results, task.signature.result.read)
 
 
 async def _store(enqueue: Enqueue, jobs: Sequence[Job]) -> list[tuple[str, bool]]:
-    """Stores all of them or none; returns the id of each, and whether that job was stored before.
+    """Store all or none; return the id of each, and whether that job existed before.
 
-    An id in use is answered by the job that has it, as `Queue.add` does.
+    An id in use returns the existing job, as `Queue.add` does.
     """
     fresh: dict[str, Job] = {}
     for job in jobs:

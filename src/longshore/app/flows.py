@@ -1,4 +1,4 @@
-"""Flows: steps, which step waits for which, and the harbor's operations on flows."""
+"""Flows: steps, their dependencies, and the harbor's operations on flows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from longshore.core.dependencies import (
 )
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filters import JobFilter
-from longshore.core.flows import FLOW, last_steps, step_name, step_of, what_failed, what_is_another
+from longshore.core.flows import FLOW, last_steps, step_name, step_of, what_failed, flow_conflict
 from longshore.core.job import Job
 from longshore.core.status import FINAL, JobStatus
 from longshore.core.validation import LONGEST_NAME, check_name, new_id, read_json
@@ -37,7 +37,7 @@ _PAGE = 1_000
 _TRIES = 3
 """Attempts to store a flow whose ids are in use while no job with them is found."""
 _POLL = 1.0
-"""Seconds between reads where no notification arrives."""
+"""Seconds between two reads without a notification."""
 _SHORTEST_PAUSE = 0.02
 """Seconds between two reads of a busy store."""
 _UNFINISHED = tuple(status for status in JobStatus if status not in FINAL)
@@ -56,16 +56,16 @@ class FlowStore:
     def _queue(self) -> Queue:
         return self._enqueuer.queue
 
-    # -- storing
+    # -- store
 
     async def store(self, jobs: Sequence[Job], connection: object = None, wait: Wait = on_this_loop) -> None:
-        """Stores all of them or none; a flow that is stored already stays as it is."""
+        """Store all or none; a flow that is already stored stays unchanged."""
         ids = [job.id for job in jobs]
         enqueue = self._enqueuer.enqueue_by(connection, wait)
 
         async def keep(steps: Sequence[Job]) -> list[str]:
             if [step.id for step in steps] != ids:
-                raise InvalidArgument("before_enqueue", "gave a step of a flow another id: no step waits for that one")
+                raise InvalidArgument("before_enqueue", "must keep the id of a step, because others wait for it")
             for tries_left in reversed(range(_TRIES)):
                 try:
                     return await enqueue(steps)
@@ -73,8 +73,8 @@ class FlowStore:
                     known = await wait(jobs_by_id(self._queue.backend, error.job_ids))
                     _refuse_another(steps, error.job_ids, known)
                     if known or (connection is not None and len(error.job_ids) == len(ids)):
-                        break  # stored before, or in this transaction of the caller's, which other readers do not see
-                    if not tries_left:  # what had the ids was not removed meanwhile, and cannot be seen
+                        break  # stored before, or in this transaction of the caller, which other readers do not see
+                    if not tries_left:  # the jobs with these ids exist, but cannot be read
                         raise
             return ids
 
@@ -86,13 +86,13 @@ class FlowStore:
         return self._enqueuer.eager.on
 
     async def run_now(self, jobs: Sequence[Job], wait: Wait) -> FinishedFlow:
-        """Runs the steps one after the other."""
+        """Run the steps one after the other."""
         return FinishedFlow(await self._enqueuer.eager.run_steps(self.tasks, jobs, wait), self.read)
 
-    # -- what handles ask
+    # -- for handles
 
     async def steps(self, flow_id: str) -> list[Job]:
-        """All of them, in the order in which they were added.
+        """Return all steps in the order in which they were added.
 
         A job that only has the flow as its parent is not a step, unless all are such jobs.
         """
@@ -102,7 +102,7 @@ class FlowStore:
         return [job for job in found if step_of(job)] or found
 
     async def settled(self, flow_id: str, timeout: float | None) -> list[Job]:
-        """All steps, once the flow has ended or cannot end without a retry; TimeoutError if that takes longer.
+        """Return all steps once the flow has ended or needs a retry to continue; TimeoutError if that takes longer.
 
         It also waits while the store is unavailable.
         """
@@ -111,7 +111,7 @@ class FlowStore:
             while True:
                 began = monotonic()
                 changed = asyncio.ensure_future(self._queue.backend.wait_for_change(_POLL))
-                await asyncio.sleep(0)  # it listens from here on, so a change during the read is not missed
+                await asyncio.sleep(0)  # the wait has started, so a change during the read is not missed
                 try:
                     if not await self._goes_on(flow_id):
                         return await self.steps(flow_id)
@@ -132,7 +132,7 @@ class FlowStore:
                     await asyncio.gather(changed, return_exceptions=True)
 
     async def cancel(self, flow_id: str) -> list[str]:
-        """Cancels all steps that have not ended, in one transaction."""
+        """Cancel all steps that have not ended, in one transaction."""
         unfinished = [step for step in await self.steps(flow_id) if not step.status.final]
         if not unfinished:
             return []
@@ -140,7 +140,7 @@ class FlowStore:
         return cancelled
 
     async def retry(self, flow_id: str, actor: str) -> list[str]:
-        """Retries each dead step in its own transaction; returns the ids of those that this call retried."""
+        """Retry each dead step in its own transaction; return the ids of those that this call retried."""
         dead = await self._all(JobFilter(parent_id=flow_id, statuses=(JobStatus.DEAD,)))
         steps = await self.steps(flow_id)
         ids = {step.id for step in steps}
@@ -156,11 +156,11 @@ class FlowStore:
         return retried
 
     def handle(self, job: Job) -> JobHandle[Any]:
-        """The handle of a step."""
+        """Return the handle of a step."""
         return JobHandle(job.id, self._enqueuer.results, lambda stored: self.read(job.type, stored))
 
     def read(self, job_type: str, stored: bytes | None) -> Any:
-        """A stored result as its task is annotated; plain JSON where no task here has this name."""
+        """Return a stored result as its task is annotated, or plain JSON if no task here has this name."""
         task = self.tasks.get(job_type)
         if task is not None:
             return task.signature.result.read(stored)
@@ -185,26 +185,26 @@ class FlowStore:
 
 
 def no_such_flow(flow_id: str) -> JobNotFound:
-    """The error for an unknown flow."""
+    """Return the error for an unknown flow."""
     missing = JobNotFound(flow_id)
-    missing.args = (f"no flow has the id {flow_id!r}; it was never enqueued here, or its steps were removed",)
+    missing.args = (f"no flow has the id {flow_id!r}; it was never enqueued in this store, or its steps were removed",)
     return missing
 
 
 def _refuse_given_up(flow_id: str, steps: Sequence[Job]) -> None:
-    """Refuses to retry a flow that has ended if one of its last steps was stopped or cancelled."""
+    """Refuse to retry a flow that has ended if one of its last steps was stopped or cancelled."""
     given_up = [step for step in last_steps(steps) if step.status in _CANCELLED]
     if given_up and all(step.status.final for step in steps):
         raise InvalidArgument(
             "flow",
-            f"{flow_id}: its step {step_name(given_up[0])} is {given_up[0].status} and cannot come back, so a retry "
-            "would not bring the flow to its end; rerun() makes a new flow of what did not complete",
+            f"{flow_id}: its step {step_name(given_up[0])} is {given_up[0].status} and cannot be retried, so the flow "
+            "cannot complete; rerun() creates a new flow of the steps that did not complete",
         )
 
 
 def _refuse_another(steps: Sequence[Job], taken: Sequence[str], known: Sequence[Job]) -> None:
     flow_id = str(steps[0].parent_id)
-    problem = what_is_another(flow_id, {step.id: step for step in steps}, known)
+    problem = flow_conflict(flow_id, {step.id: step for step in steps}, known)
     if problem:
         duplicate = DuplicateJob(taken)
         duplicate.args = (f"flow {flow_id!r}: {problem}; nothing was stored. Give the flow another id",)
@@ -227,10 +227,10 @@ class _Planned(NamedTuple):
 
 
 class Flow(Generic[R_co]):
-    """Steps that wait for each other and take each other's results. Nothing is stored before `enqueue`.
+    """Steps that wait for each other and pass on results; `enqueue` stores them all. See docs/flows.md.
 
-    `rows = flow.add(extract.call(url))` is a step, and `rows.result` an argument for a later one. A flow with an `id`
-    of the caller's is stored once: to enqueue it again answers with the one that is there.
+    `rows = flow.add(extract.call(url))` adds a step, and `rows.result` is an argument for a later one. A flow with an
+    `id` is stored once: enqueuing it again returns the existing flow.
     """
 
     def __init__(self, store: FlowStore, name: str, flow_id: str | None, *, listed: bool = False) -> None:
@@ -243,7 +243,7 @@ class Flow(Generic[R_co]):
         self._taken: set[str] = set()
         self._awaited: set[str] = set()
         self._retryable: set[str] = set()
-        """Steps that others wait for with the policy `wait`, so a retry can continue them."""
+        """Steps that others wait for with the policy `wait`, so that a retry can continue them."""
         self._listed = listed
         self._handle: FlowHandle[R_co] | None = None
 
@@ -252,7 +252,7 @@ class Flow(Generic[R_co]):
 
     @property
     def steps(self) -> tuple[Step[Any], ...]:
-        """The steps that were added so far, in their order."""
+        """The steps added so far, in order."""
         return tuple(planned.step for planned in self._planned.values())
 
     def add(
@@ -263,20 +263,20 @@ class Flow(Generic[R_co]):
         on_failure: DependencyPolicy | None = None,
         name: str | None = None,
     ) -> Step[R]:
-        """A step: a call of a task, which waits for the steps whose results it takes, and for those it comes `after`.
+        """Add a call of a task as a step. It waits for the steps whose results it takes, and for those in `after`.
 
-        `after` takes steps of this flow, handles, jobs and ids, or Dependency for another policy. `on_failure` is
-        what the end of such a step means if it did not complete: `wait` (until it is retried: the
-        usual one), `stop` or `ignore`. A step that can do without a result takes `step.result_or_none`. `name` is for
-        people; a task's name by itself.
+        `after` takes steps of this flow, handles, jobs and ids, or Dependency for another policy. `on_failure` says
+        what happens if such a step does not complete: `wait` for its retry (the default), `stop` or `ignore`. A step
+        that can run without a result takes `step.result_or_none`. `name` is shown to people; by default the task's
+        name.
         """
         if self._handle is not None:
-            raise InvalidArgument("flow", f"{self.name} is already enqueued; steps must be added before")
+            raise InvalidArgument("flow", f"{self.name} is already enqueued; add steps before you enqueue it")
         if not isinstance(call, Call) or self._store.tasks.get(call.task.name) is not call.task:
             raise InvalidArgument("call", f"must be task.call(…) of a task of this harbor, not {call!r}")
         for option in _FIXED:
             if call.options.get(option) is not None:
-                raise InvalidArgument(option, 'is the flow\'s to give; harbor.flow("…", id=…) makes enqueuing it safe')
+                raise InvalidArgument(option, 'cannot be set for a step; give the flow an id: harbor.flow("…", id=…)')
         usual = call.options.get("on_dependency_failure", "wait") if on_failure is None else on_failure
         check_policy("on_failure", usual)
         waits_for = self._edges(call, after, usual)
@@ -291,7 +291,7 @@ class Flow(Generic[R_co]):
         return step
 
     async def enqueue(self, *, connection: object = None) -> FlowHandle[R_co]:
-        """Stores all its steps in one transaction, or none of them."""
+        """Store all its steps in one transaction, all or none."""
         return await self._enqueue(connection, on_this_loop)
 
     def enqueue_sync(self, *, connection: object = None) -> FlowHandle[R_co]:
@@ -310,7 +310,7 @@ class Flow(Generic[R_co]):
     # -- edges
 
     def _edges(self, call: Call[Any], after: object, usual: DependencyPolicy) -> dict[str, str]:
-        """The jobs it waits for, in order, each with its policy; a required result overrides an optional one."""
+        """Return the jobs it waits for, in order, each with its policy; a required result overrides an optional one."""
         outside = call.options.get("depends_on", ())
         edges = _with_policies(outside, call.options.get("on_dependency_failure", usual))
         if isinstance(after, str | Step | Dependency) or not isinstance(after, Iterable):
@@ -328,19 +328,19 @@ class Flow(Generic[R_co]):
             policy = edges[to_come.step.id] = named.get(to_come.step.id, usual)
             if policy == "ignore":
                 raise InvalidArgument(
-                    "on_failure", f"is ignore, but {call.task.name} takes {to_come!r}: let it take result_or_none"
+                    "on_failure", f"is ignore, but {call.task.name} takes {to_come!r}; use result_or_none instead"
                 )
         return edges
 
     def _check_own(self, field: str, step: Step[Any]) -> None:
         if step.id not in self._planned:
-            raise InvalidArgument(field, f"{step!r} is a step of another flow; wait for its job: after=[handle[step]]")
+            raise InvalidArgument(field, f"{step!r} is a step of another flow; depend on its job: after=[handle[step]]")
 
     # -- jobs
 
     def _jobs(self) -> list[Job]:
         if not self._planned:
-            raise InvalidArgument("flow", f"{self.name} has no steps; flow.add(task.call(…)) adds one")
+            raise InvalidArgument("flow", f"{self.name} has no steps; add one with flow.add(task.call(…))")
         ends = self._planned.keys() - self._awaited
         last = {"last": "listed" if self._listed or len(ends) > 1 else "alone", "ends": len(ends)}
         return [self._job(planned, last if step_id in ends else {}) for step_id, planned in self._planned.items()]
@@ -352,12 +352,12 @@ class Flow(Generic[R_co]):
             taker = "the flow's result is read" if last else "the step that takes its result runs"
             raise InvalidArgument(
                 "remove_on_complete",
-                f"would remove {step.name} before {taker}: {call.task.name}.options(remove_on_complete=False).call(…)",
+                f"would remove {step.name} before {taker}; use {call.task.name}.options(remove_on_complete=False)",
             )
         if job.options.get("remove_on_fail", False) is not False and step.id in self._retryable:
             raise InvalidArgument(
                 "remove_on_fail",
-                f"would remove {step.name} if it fails, and the steps that wait for its retry would never run: "
+                f"would remove {step.name} if it fails, and the steps that wait for its retry would never run; use "
                 f'{call.task.name}.options(remove_on_fail=False).call(…), or on_failure="stop" for those steps',
             )
         about = {"name": self.name, "step": step.name, "steps": len(self._planned), **last}
@@ -378,12 +378,12 @@ def _numbered(taken: Sequence[tuple[Path, PendingResult]], waits_for: Mapping[st
 
 
 def call_made_by(make: Callable[[Any], Call[R]], result: Any, field: str) -> Call[R]:
-    """The call that follows, made from the result to come."""
+    """Return the call that `make` creates from the pending result."""
     if isinstance(make, Call | Task):
         task = make.task.name if isinstance(make, Call) else make.name
         raise InvalidArgument(
-            field, f"must make its call from the result before: {task}.call, or lambda result: {task}.call(result, …)"
+            field, f"must take the previous result: {task}.call, or lambda result: {task}.call(result, …)"
         )
     if not callable(make):
-        raise InvalidArgument(field, f"must be task.call, or a function that makes a call, not {make!r}")
+        raise InvalidArgument(field, f"must be task.call, or a function that returns a call, not {make!r}")
     return make(result)

@@ -46,11 +46,11 @@ C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
 Then = Callable[[A], Call[B]]
-"""Makes the next call of a chain from the result of the one before: `task.call`."""
+"""Makes the next call of a chain from the previous result: `task.call`."""
 
 
 class FlowNames(TypedDict, total=False):
-    """What a flow is called, and the id under which it is stored once."""
+    """The name of a flow, and the id under which it is stored once."""
 
     name: str
     id: str | None
@@ -62,10 +62,10 @@ _EXECUTORS = ("auto", "thread", "process", "spark")
 
 
 class TaskDecorator(Protocol):
-    """What `@harbor.task(…)` does to a function."""
+    """The type of `@harbor.task(…)`."""
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant: a coroutine is no result
+    def __call__(  # type: ignore[overload-overlap]  # the first overload that matches applies; a coroutine is not a result
         self, function: Callable[P, Coroutine[Any, Any, R]], /
     ) -> AsyncTask[P, R]: ...
 
@@ -74,18 +74,19 @@ class TaskDecorator(Protocol):
 
 
 class Harbor:
-    """The front door. `Harbor("sqlite:///jobs.db")`, functions declared with `@harbor.task`, and `harbor.worker()`.
+    """The tasks of an application and their store: `harbor = Harbor("sqlite:///jobs.db")`. See docs/tasks.md.
 
-    It belongs to no event loop and may be made at the top of a module: its store opens on first use. A closed harbor
-    may be entered again (`async with harbor`): it then opens its URL again, and `memory://` is a new, empty store.
+    Declare functions with `@harbor.task`, and run them with `harbor.worker()`. A harbor is not bound to an event loop:
+    create it at the top of a module; its store opens on first use. A closed harbor may be entered again
+    (`async with harbor`): it then opens its URL again, and `memory://` is a new, empty store.
     """
 
     def __init__(
         self, store: str | Backend, *, name: str = "harbor", clock: Clock | None = None, **options: Any
     ) -> None:
-        """A URL, with the clock and options of `connect`, or a backend that is there already."""
+        """Take a URL, with the clock and options of `connect`, or an open backend."""
         if isinstance(store, Backend) and (clock is not None or options):
-            raise InvalidArgument("store", "is a backend already; clock and options go with a URL")
+            raise InvalidArgument("store", "is a Backend; pass clock and options only with a URL")
         self.name = check_name("name", name)
         self.url = store if isinstance(store, str) else None
         self._connect = partial(connect, store, clock=clock, **options) if isinstance(store, str) else None
@@ -106,10 +107,10 @@ class Harbor:
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """All its tasks by name."""
+        """Its tasks by name."""
         return MappingProxyType(self._tasks)
 
-    # -- declaring
+    # -- tasks
 
     @overload
     def task(  # type: ignore[overload-overlap]  # as above
@@ -124,23 +125,23 @@ class Harbor:
 
     @with_options(TaskDeclaration)
     def task(self, function: Callable[..., Any] | None = None, /, **declared: Unpack[TaskDeclaration]) -> Any:
-        """Makes a function a task, known by its name or the one given: `@harbor.task` or `@harbor.task(queue="mail")`.
+        """Declare a function as a task: `@harbor.task` or `@harbor.task(queue="mail")`. `name` replaces its own name.
 
-        An `async def` runs on the worker's event loop and a `def` in a thread. With `executor="process"` either runs
-        in a process of its own, which may have a `memory_limit` in bytes; with `executor="spark"` in a task of Spark,
-        thousands of jobs to a batch. `retry_strategy` is a function, or the name of one that the worker has.
-        `concurrency_key` may be a function of the task's own arguments.
+        An `async def` runs on the worker's event loop, a `def` in a thread. With `executor="process"` either runs in a
+        child process, which may have a `memory_limit` in bytes; with `executor="spark"` in Spark tasks, thousands of
+        jobs to a batch. `retry_strategy` is a function, or the name of one that the worker has. `concurrency_key` may
+        be a function of the task's arguments.
         """
-        names = sys._getframe(1).f_locals  # for annotations by names of a function that declares tasks inside
+        names = sys._getframe(1).f_locals  # resolves annotations of tasks declared inside a function
         declare = partial(self._declare, names=names, **declared)
         return declare if function is None else declare(function)
 
     def use_spark(
         self, *, master: str | None = None, config: Mapping[str, str] | None = None, batch_size: int | None = None
     ) -> None:
-        """Where the Spark work of its tasks runs: `master` as Spark names it, settings, and jobs in one batch.
+        """Set where the Spark work of its tasks runs: a Spark `master`, settings, and jobs per batch.
 
-        Without it: a session that is active in the worker's process, what spark-submit says, or this machine.
+        By default: the active session of the worker's process, the settings of spark-submit, or this machine.
         """
         self._spark.change(master, config, batch_size)
 
@@ -161,10 +162,10 @@ class Harbor:
         progress: bool = True,
         **declared: Unpack[SparkTaskDeclaration],
     ) -> Any:
-        """Makes a function a task that is a Spark application: a worker passes it a session, then its arguments.
+        """Declare a function as a Spark application: a worker passes it a session, then its arguments.
 
-        It runs in a process with a Java of its own, which end with it. The share of Spark's tasks that are done
-        becomes the job's progress, unless `progress=False`. The options are those of `task`.
+        It runs in a child process with its own Java. The completed share of Spark's tasks becomes the job's progress,
+        unless `progress=False`. The options are those of `task`.
         """
         names = sys._getframe(1).f_locals  # as above
         check_options(declared, SparkTaskDeclaration.__annotations__)
@@ -187,7 +188,7 @@ class Harbor:
         asked: Callable[..., Any] | None = None,
         **declared: Unpack[TaskDeclaration],
     ) -> Task[..., Any]:
-        """`asked` has the parameters that callers give, if they are not those of the function."""
+        """Declare a task; `asked` has the parameters that callers pass, if they differ from the function's."""
         from longshore.app.arguments import Signature, place_of  # it loads pydantic, which only tasks need
 
         check_options(declared, TaskDeclaration.__annotations__)
@@ -196,7 +197,7 @@ class Harbor:
         name = check_name("name", function.__name__ if given is None else given)
         place = place_of(function)
         known = self._tasks.get(name)
-        if known is not None and known.place != place:  # the same place again is a module that is loaded again
+        if known is not None and known.place != place:  # the same place means that its module is loaded again
             raise InvalidArgument("name", f"two tasks are named {name!r}: in {known.place} and in {place}")
         executor, memory_limit = declared.pop("executor", "auto"), declared.pop("memory_limit", None)
         _check_executor(function, executor, memory_limit)
@@ -219,16 +220,16 @@ class Harbor:
         return task
 
     def add_middleware(self, *layers: Middleware) -> None:
-        """Puts layers around every enqueue and run from now on, the first one outermost."""
+        """Wrap every enqueue and run in these layers from now on, the first one outermost."""
         for layer in layers:
             if not isinstance(layer, Middleware):
-                raise InvalidArgument("layers", f"must be Middleware, not {layer!r}; make one with its parentheses")
+                raise InvalidArgument("layers", f"must be Middleware, not {layer!r}; pass an instance, not the class")
             self._layers.append(layer)
 
-    # -- enqueuing and looking
+    # -- enqueue and read
 
     async def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[JobHandle[Any]]:
-        """Stores calls of any of its tasks, all or none, in one transaction: `[greet.call("Ada"), resize.call(7)]`."""
+        """Store calls of any of its tasks, all or none, in one transaction: `[greet.call("Ada"), resize.call(7)]`."""
         return await self._enqueuer.send(self._own(calls), connection)
 
     def enqueue_many_sync(self, calls: Iterable[Call[Any]], *, connection: object = None) -> list[JobHandle[Any]]:
@@ -245,7 +246,7 @@ class Harbor:
         return given
 
     def queue(self, name: str | None = None) -> Queue:
-        """A queue on its store: one by name, or all of them. It is closed with the harbor, or by itself before."""
+        """Return a queue of its store by name, or one for all queues. It is closed with the harbor."""
         self._refuse_if_closed()
         queue = Queue(self.backend, name)
         self._queues = [*(other for other in self._queues if not other.closed), queue]
@@ -254,11 +255,11 @@ class Harbor:
     # -- flows
 
     def flow(self, name: str = "flow", *, id: str | None = None) -> Flow[Any]:
-        """A flow to add steps to; `await flow.enqueue()` stores them all at once."""
+        """Return a new flow to add steps to; `await flow.enqueue()` stores them all."""
         return Flow(self._flows, name, id)
 
     def get_flow(self, id: str) -> FlowHandle[Any]:
-        """The handle of a flow that was enqueued before, here or elsewhere."""
+        """Return the handle of a flow that was enqueued before, by any process."""
         return FlowHandle(check_name("id", id), self._flows)
 
     @overload
@@ -297,10 +298,10 @@ class Harbor:
     def chain(
         self, first: Call[Any], /, *following: Callable[[Any], Call[Any]], name: str = "chain", id: str | None = None
     ) -> Flow[Any]:
-        """One after the other, each with the result of the one before: `harbor.chain(a.call(1), b.call, c.call)`.
+        """Return a flow of calls in order, each with the previous result: `harbor.chain(a.call(1), b.call, c.call)`.
 
-        What follows the first call is `task.call`, or any function that makes a call from the result:
-        `lambda rows: load.call(rows, table="orders")`. The flow's result is the last one's.
+        After the first call, pass `task.call` or a function that returns a call: `lambda rows: load.call(rows,
+        "orders")`. The flow's result is the last one's.
         """
         flow: Flow[Any] = Flow(self._flows, name, id)
         step = flow.add(first)
@@ -309,12 +310,12 @@ class Harbor:
         return flow
 
     def group(self, calls: Iterable[Call[A]], *, name: str = "group", id: str | None = None) -> Flow[list[A]]:
-        """Side by side; the flow's result is the list of theirs, in the order given. There must be at least one."""
+        """Return a flow that runs calls concurrently; its result is the list of theirs, in the order given."""
         flow: Flow[list[A]] = Flow(self._flows, name, id, listed=True)
         for call in calls:
             flow.add(call)
         if not flow.steps:
-            raise InvalidArgument("calls", "has no call in it; a group of none stores nothing, and gives back []")
+            raise InvalidArgument("calls", "is empty; a group needs at least one call")
         return flow
 
     def chord(
@@ -325,9 +326,9 @@ class Harbor:
         name: str = "chord",
         id: str | None = None,
     ) -> Flow[B]:
-        """Side by side, and then one call with the list of their results: `harbor.chord(pages, bind.call)`.
+        """Return a flow of concurrent calls, then one with their results: `harbor.chord(pages, bind.call)`.
 
-        With no calls the list is empty, and the one call is made at once.
+        Without calls, that call gets an empty list at once.
         """
         flow: Flow[B] = Flow(self._flows, name, id)
         steps = [flow.add(call) for call in calls]
@@ -345,11 +346,11 @@ class Harbor:
     ) -> Schedule: ...
 
     async def schedule(self, schedule_id: str, task: Any, repeat: Repeat, /, *args: Any, **kwargs: Any) -> Schedule:
-        """Enqueues a task with these arguments repeatedly: `schedule("nightly", report, Repeat(…), "eu")`.
+        """Enqueue a task with these arguments repeatedly: `schedule("nightly", report, Repeat(…), "eu")`.
 
-        The task may have other options, `report.options(queue="night")`, or be a `report.call(…)`. The arguments are
-        checked here. You may call this at every start of a program: the schedule with this id is changed, keeps its
-        run count, and stays paused if it is paused.
+        The task may have other options, `report.options(queue="night")`, or be a `report.call(…)`. You may call this at
+        every start of a program: an existing schedule with this id is changed, keeps its run count, and stays paused if
+        it was. See docs/schedules.md.
         """
         given = self._schedule(schedule_id, task, repeat, args, kwargs)
         if self._enqueuer.eager.on:
@@ -377,12 +378,12 @@ class Harbor:
         self, schedule_id: str, task: object, repeat: Repeat, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Schedule:
         if isinstance(task, Call) and (args or kwargs):
-            raise InvalidArgument("task", "is a call with its arguments already; give them there, or give the task")
+            raise InvalidArgument("task", "is a call, which has its arguments; pass more to call(…)")
         call = task.call(*args, **kwargs) if isinstance(task, Enqueueable) else task
         if not isinstance(call, Call) or self._tasks.get(call.task.name) is not call.task:
             raise InvalidArgument("task", f"must be a task of this harbor, or task.call(…) of one; got {task!r}")
         if call.options.get("job_id") is not None:
-            raise InvalidArgument("job_id", "cannot be set here: each run gets an id made from the schedule's")
+            raise InvalidArgument("job_id", "cannot be set here; each run gets an id derived from the schedule's")
         with schedule_errors("schedule_id"):
             return check_schedule(schedule_from(call.job(), repeat, schedule_id), 0)
 
@@ -397,25 +398,25 @@ class Harbor:
         rate: Rate | Unchanged | None = UNCHANGED,
         rate_per_key: Rate | Unchanged | None = UNCHANGED,
     ) -> None:
-        """How many jobs of a queue (and of each of its keys) may run at once and start per window, in all processes.
+        """Limit how many jobs of a queue, and of each concurrency key, run at once and start per window.
 
-        A limit that is not named stays as it is; None is no limit.
+        A limit that is not given stays unchanged; None means no limit. See docs/limits.md.
         """
         await self._queue.set_limits(queue, running=running, per_key=per_key, rate=rate, rate_per_key=rate_per_key)
 
     async def get_limits(self, queue: str) -> Limits:
-        """The limits of a queue as they are now."""
+        """Return the current limits of a queue."""
         return await self._queue.get_limits(queue)
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why a job is not running now: every reason, each with its way out."""
+        """Explain why a job is not running: every reason, each with a remedy."""
         return await self._queue.explain(job_id)
 
     set_limits_sync = background.blocking(set_limits)
     get_limits_sync = background.blocking(get_limits)
     explain_sync = background.blocking(explain)
 
-    # -- working
+    # -- workers
 
     def worker(
         self,
@@ -426,10 +427,10 @@ class Harbor:
         cancel_grace: Duration = CANCEL_GRACE,
         **options: Any,
     ) -> Worker:
-        """A worker for all its tasks, on all queues or those named; `await worker.run()` works until it is closed.
+        """Return a worker for all its tasks, on all queues or those named; `await worker.run()` runs it.
 
-        `options` are those of `Worker`. It may be made without an event loop, and begins at once where one runs. A job
-        of a type that is no task here goes back for a minute, with the reason.
+        `options` are those of `Worker`. Inside an event loop it starts at once. A job whose type is not a task here is
+        released for a minute, with the reason.
         """
         router = self._router(concurrency, cancel_grace)
         return Worker(
@@ -450,29 +451,30 @@ class Harbor:
         grace: Duration | None = STOP_GRACE,
         **options: Any,
     ) -> int:
-        """The whole life of a worker's process: works until SIGTERM or SIGINT, and returns the code to exit with.
+        """Run a worker in this process until SIGTERM or SIGINT, and return the exit code.
 
-        The first signal lets running jobs end within `grace` seconds and hands the others back uncharged; the second
-        drops all at once. Several processes under one parent: `longshore.runtime.supervisor.Supervisor("shop:harbor")`.
+        After the first signal, running jobs may end within `grace` seconds; the rest are released and the attempt is
+        not counted. The second signal drops all jobs at once. For several processes, use
+        `longshore.Supervisor("shop:harbor")`.
         """
         refuse_while_importing()
         return serve(lambda: self.worker(queues, concurrency=concurrency, **options), grace=grace)
 
     def scheduler(self, **options: Any) -> Scheduler:
-        """A scheduler for its store; `await scheduler.run()` until it is closed. `options` are those of `Scheduler`."""
+        """Return a scheduler for its store; `await scheduler.run()` runs it. `options` are those of `Scheduler`."""
         self._refuse_if_closed()
         return Scheduler(self.backend, **options)
 
     def run_scheduler(self, *, grace: Duration | None = STOP_GRACE, **options: Any) -> int:
-        """The whole life of a scheduler's process: until SIGTERM or SIGINT; returns the code to exit with.
+        """Run a scheduler in this process until SIGTERM or SIGINT, and return the exit code.
 
-        `options` are those of `Scheduler`. Run one, or several on different machines: they need not know each other.
+        `options` are those of `Scheduler`. You may run several, on different machines.
         """
         refuse_while_importing()
         return serve(
             lambda: self.scheduler(**options),
             grace=grace,
-            on_asked="asked to stop: the scheduler ends what it has begun",
+            on_asked="stopping: the scheduler finishes its running batches",
         )
 
     def _router(self, concurrency: int, cancel_grace: Duration) -> Router:
@@ -483,10 +485,10 @@ class Harbor:
     # -- for tests
 
     async def run_until_empty(self, queues: Sequence[str] | None = None, *, concurrency: int = CONCURRENCY) -> int:
-        """Runs all jobs that can be claimed now, and those they enqueue; returns how many runs that were.
+        """Run all jobs that can be claimed now, and those they enqueue; return the number of runs.
 
-        Jobs whose time has not come (a delay, a retry's backoff), paused queues and full limits are left alone. A job
-        that fails and may be tried again at once is tried again.
+        Delayed jobs (also by a retry's backoff), paused queues and full limits are skipped. A failed job whose retry is
+        due at once is retried.
         """
         router = self._router(concurrency, CANCEL_GRACE)
         worker = Worker(
@@ -506,17 +508,17 @@ class Harbor:
         return asyncio.run(self.run_until_empty(queues, concurrency=concurrency))
 
     def eager(self) -> AbstractContextManager[None]:
-        """In this block, whatever is enqueued is run at once, once, where it is enqueued; no store is touched.
+        """Run whatever is enqueued in this block at once and once, where it is enqueued, without a store.
 
-        Arguments and results pass through JSON as ever. A failure is not raised by the enqueue but kept for the handle,
-        as it would be with a worker.
+        Arguments and results pass through JSON. A failure is not raised by the enqueue but kept for the handle, as with
+        a worker.
         """
         return self._enqueuer.eager.switched_on()
 
-    # -- the end
+    # -- close
 
     async def close(self) -> None:
-        """Closes all its queues, and with the last one the store; safe to call twice."""
+        """Close all its queues and its store. You can call it twice."""
         for error in await asyncio.gather(*(queue.close() for queue in self._queues), return_exceptions=True):
             if isinstance(error, BaseException):
                 raise error
@@ -534,8 +536,7 @@ class Harbor:
                 return
             if self._connect is None:
                 raise QueueClosed(
-                    "this harbor was closed; it was made with a backend, which cannot be opened again; make it with a "
-                    "URL: Harbor(url)"
+                    "this harbor was closed and cannot open its backend again; create it with a URL: Harbor(url)"
                 )
             self.backend = self._connect()
             self._queue = _HarborQueue(self.backend)
@@ -544,7 +545,7 @@ class Harbor:
             self._entries = 1
 
     def _leave(self) -> bool:
-        """Whether this was the last of the nested entries."""
+        """Whether this was the outermost of the nested entries."""
         with self._entering:
             self._entries -= 1
             return self._entries == 0
@@ -575,43 +576,44 @@ class _HarborQueue(Queue):
 def _check_function(function: object) -> None:
     if not inspect.isfunction(function):
         raise InvalidArgument(
-            "function", f"must be a function, not {function!r}; options go by name: @harbor.task(queue=…)"
+            "function", f"must be a function, not {function!r}; pass options by name: @harbor.task(queue=…)"
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidArgument("function", f"{function.__qualname__} is a generator; return a list, which can be stored")
+        raise InvalidArgument("function", f"{function.__qualname__} is a generator; return a list instead")
 
 
 def _check_executor(function: Callable[..., Any], executor: str, memory_limit: int | None) -> None:
     if executor not in _EXECUTORS:
         raise InvalidArgument("executor", f"must be one of {', '.join(_EXECUTORS)}; got {executor!r}")
     if executor == "thread" and inspect.iscoroutinefunction(function):
-        raise InvalidArgument("executor", "'thread' is for a def; an async def runs on the event loop, or in a process")
+        raise InvalidArgument("executor", "'thread' needs a def; an async def runs on the event loop or in a process")
     if executor in ("process", "spark") and "<" in function.__qualname__:
         raise InvalidArgument(
-            "executor", f"{function.__qualname__} is not at the top of a module, where a process could find it"
+            "executor",
+            f"{function.__qualname__} must be at the top level of a module, where a process finds it",
         )
     if memory_limit is not None and executor != "process":
-        raise InvalidArgument("memory_limit", 'needs executor="process": threads share the memory of their worker')
+        raise InvalidArgument("memory_limit", 'needs executor="process"; threads share the memory of their worker')
 
 
 def builtin_harbor(store: str | Backend) -> Harbor:
-    """A harbor with `echo`, `sleep` and `fail`."""
+    """Return a harbor with the tasks `echo`, `sleep` and `fail`."""
     harbor = Harbor(store, name="builtin")
 
     @harbor.task
     async def echo(**data: Any) -> Any:
-        """Returns its arguments."""
+        """Return its arguments."""
         return data
 
     @harbor.task
     async def sleep(seconds: float = 1.0) -> float:
-        """Sleeps, and returns how long."""
+        """Sleep, and return the seconds."""
         await asyncio.sleep(seconds)
         return seconds
 
     @harbor.task
     async def fail(why: str = "it was asked to") -> None:
-        """Fails on every attempt."""
+        """Fail on every attempt."""
         raise RuntimeError(why)
 
     return harbor

@@ -1,4 +1,4 @@
-"""Middleware: what an application does around every enqueue and every run, with and without an event loop."""
+"""Middleware: hooks around every enqueue and every run, with and without an event loop."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ R = TypeVar("R")
 
 
 def at_once(work: Coroutine[Any, Any, R]) -> R:
-    """Runs a coroutine that never waits, because everything it awaits blocks the thread."""
+    """Run a coroutine that never waits, because everything it awaits blocks the thread."""
     background.refuse_in_event_loop(work)
     try:
         work.send(None)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # a coroutine's value by the language's own rule
     work.close()
-    raise RuntimeError("something was awaited here that must not be")
+    raise RuntimeError("a coroutine waited inside a blocking call")
 
 
 async def on_this_loop(answer: Awaitable[Any]) -> Any:
-    """Awaits it where it was asked for."""
+    """Await it on the current loop."""
     return await answer
 
 
 async def blocking(answer: Awaitable[Any]) -> Any:
-    """Waits for it with the thread blocked, so that the caller's coroutine never waits.
+    """Block the thread until the answer is there, so that the caller's coroutine never waits.
 
     It runs on a new event loop in this thread, because it is user code and may be slow.
     """
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves the thread's own loop, if any, alone
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # does not touch the thread's own loop
         return runner.run(on_this_loop(answer))
 
 
 Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
-"""How an answer that must be awaited is awaited: on this event loop, or in a blocked thread."""
+"""Awaits an answer: on this event loop, or by blocking the thread."""
 
 T = TypeVar("T")
 
@@ -50,30 +50,30 @@ _log = logger("longshore.app")
 
 
 class Middleware:
-    """Hooks around enqueuing and running; override those you need, as `def` or `async def`.
+    """Hooks around enqueuing and running; override those you need, as `def` or `async def`. See docs/tasks.md.
 
-    The first one added is the outermost: its `before_…` comes first and its `after_…` last. An `after_…` is called for
-    every `before_…` that returned, also after a failure, with the error. What an `after_…` raises is logged and nothing
-    more: the job is stored, or its work done, already.
+    The first one added is the outermost: its `before_…` runs first and its `after_…` last. An `after_…` runs for every
+    `before_…` that returned, also after a failure, with the error. An exception of an `after_…` is only logged: the job
+    is already stored or run. Add it with `harbor.add_middleware(Metrics())`.
     """
 
     def before_enqueue(self, job: Job) -> Any:
-        """May return another Job to be stored instead; an exception refuses the job, and the caller gets it."""
+        """Run before a job is stored. Return another Job to store it instead; an exception refuses the job."""
 
     def after_enqueue(self, job: Job, error: BaseException | None) -> Any:
-        """The job is stored, or was refused with this error."""
+        """Run after the job was stored, or refused with this error."""
 
     def before_run(self, job: RunningJob) -> Any:
-        """In the worker's process, before the job is run. An exception is the job's failure; Snooze puts it off."""
+        """Run in the worker before the job. An exception fails the job; Snooze delays it."""
 
     def after_run(self, job: RunningJob, result: Any, error: BaseException | None) -> Any:
-        """The job gave back this result, or ended with this error."""
+        """Run after the job returned this result, or ended with this error."""
 
 
 async def run_within(
     layers: Sequence[Middleware], job: RunningJob, run: Callable[[], Awaitable[Any]], wait: Wait = on_this_loop
 ) -> Any:
-    """Runs the job inside all layers."""
+    """Run the job inside all layers."""
     entered: list[Middleware] = []
     result: Any = None
     error: BaseException | None = None
@@ -82,7 +82,7 @@ async def run_within(
             await _answer(layer.before_run(job), wait)
             entered.append(layer)
         result = await run()
-    except BaseException as raised:  # a cancellation and an exit, too, are how a run ends
+    except BaseException as raised:  # a cancellation or exit also ends a run
         error = raised
         raise
     else:
@@ -97,7 +97,7 @@ async def enqueue_within(
     store: Callable[[Sequence[Job]], Awaitable[list[T]]],
     wait: Wait,
 ) -> list[T]:
-    """Stores the jobs inside all layers, and returns the answer of the store for each."""
+    """Store the jobs inside all layers, and return the store's answer for each."""
     if not layers:
         return await store(jobs)
     jobs = list(jobs)
@@ -129,13 +129,13 @@ async def _answer(answer: Any, wait: Wait) -> Any:
 
 
 async def _leave(hook: str, entered: Sequence[tuple[Middleware, tuple[Any, ...]]], wait: Wait) -> None:
-    """Calls the hook of each layer, even if another one failed; raises a cancellation at the end."""
+    """Call the hook of each layer, even if another one failed; raise a cancellation at the end."""
     stopped: BaseException | None = None
     for layer, arguments in entered:
         try:
             await _answer(getattr(layer, hook)(*arguments), wait)
         except Exception:
-            _log.exception("%s.%s failed; the job is not affected", type(layer).__name__, hook)
+            _log.exception("%s.%s raised an error; the job is not affected", type(layer).__name__, hook)
         except BaseException as raised:
             stopped = stopped or raised
     if stopped is not None:

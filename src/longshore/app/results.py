@@ -1,4 +1,4 @@
-"""Handles: the state and the result of a job or flow that was enqueued."""
+"""Handles: the state and the result of an enqueued job or flow."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ from longshore.runtime.background import blocking
 from longshore.runtime.queue import Queue
 
 _POLL = 1.0
-"""Seconds after which a change that was not notified is found by a look at the jobs."""
+"""Seconds between two reads of the jobs without a notification."""
 _SHORTEST_PAUSE = 0.005
-"""Seconds between two looks at a store that is busy with other jobs."""
+"""Seconds between two reads of a store that is busy with other jobs."""
 _FIRST_PAUSE = 0.05
-"""Seconds between two looks at a store that cannot be used; they double up to a poll's."""
+"""Seconds before the next read of an unavailable store; they double up to the poll interval."""
 _LOOKED_AT_ONCE = 500
 
 
 class ResultWaiter:
-    """Answers the questions of handles. It waits by reading jobs, not the event log, which may lag behind."""
+    """Reads and waits for the jobs of handles. It waits by reading jobs, because the event log may lag behind."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        """Another one after a harbor was opened again."""
+        """The current queue; a harbor that is opened again replaces it."""
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Future[Job]]] = {}
         self._watching = False
 
     async def job(self, job_id: str) -> Job:
-        """The job as it is now."""
+        """Return the current job."""
         return await self.queue.get_job(job_id)
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why it is not running now."""
+        """Explain why it is not running."""
         return await self.queue.explain(job_id)
 
     async def cancel(self, job_id: str) -> bool:
-        """Requests its cancellation; False if it has ended already."""
+        """Request its cancellation; return False if it has already ended."""
         cancelled, _ = await self.queue.cancel_jobs(job_ids=[job_id])
         return bool(cancelled)
 
     async def ended(self, job_id: str, timeout: float | None) -> Job:
-        """The job once it is final, or TimeoutError. A store that cannot be used for a while is waited for, too."""
+        """Return the job once it is final, or raise TimeoutError. It also waits while the store is unavailable."""
         answer: Future[Job] = Future()
-        with self._lock:  # before the first look, so that no end falls between the two
+        with self._lock:  # before the first read, so that no end is missed between the two
             self._waiting.setdefault(job_id, []).append(answer)
         try:
             with suppress(BackendUnavailable):
@@ -89,7 +89,7 @@ class ResultWaiter:
                     self._waiting.pop(job_id, None)
 
     async def _watch(self) -> None:
-        """Looks at the jobs after each change of the store, until no caller waits."""
+        """Read the jobs after each change of the store, until no caller waits."""
         looked_for_removed = monotonic()
         pause = _FIRST_PAUSE
         while True:
@@ -101,7 +101,7 @@ class ResultWaiter:
             backend, began = self.queue.backend, monotonic()
             find_removed = began - looked_for_removed >= _POLL
             changed = asyncio.ensure_future(backend.wait_for_change(_POLL))
-            await asyncio.sleep(0)  # it listens from here on: what changes during the look is not missed
+            await asyncio.sleep(0)  # the wait has started: a change during the read is not missed
             try:
                 for first in range(0, len(ids), _LOOKED_AT_ONCE):
                     await self._find_ended(backend, ids[first : first + _LOOKED_AT_ONCE], find_removed=find_removed)
@@ -112,13 +112,13 @@ class ResultWaiter:
             except Exception as error:
                 changed.cancel()
                 await asyncio.gather(changed, return_exceptions=True)
-                if isinstance(error, BackendUnavailable):  # it may be back before the callers' timeouts
+                if isinstance(error, BackendUnavailable):  # it may be available before the callers' timeouts
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _POLL)
-                elif backend is self.queue.backend:  # not a harbor that was closed and opened again meanwhile
+                elif backend is self.queue.backend:  # the harbor was not closed and opened again meanwhile
                     for job_id in list(self._waiting):
                         self._answer(job_id, error)
-            else:  # a busy store is looked at for no more than half of the time
+            else:  # read a busy store for at most half of the time
                 pause = _FIRST_PAUSE
                 await asyncio.sleep(began + max(_SHORTEST_PAUSE, 2 * took) - monotonic())
 
@@ -154,31 +154,31 @@ class ResultWaiter:
 R_co = TypeVar("R_co", covariant=True)
 
 RESULT_TIMEOUT = 60.0
-"""Seconds that `result()` waits by default: a job that no worker claims must not block its caller for ever."""
+"""Seconds that `result()` waits by default: a job that no worker claims must not block its caller forever."""
 
 
 class Inquiry(Protocol):
-    """Answers the questions of a job's handle."""
+    """Reads and cancels the job of a handle."""
 
     async def job(self, job_id: str) -> Job:
-        """The job as it stands, or JobNotFound."""
+        """Return the current job, or raise JobNotFound."""
         ...
 
     async def ended(self, job_id: str, timeout: float | None) -> Job:
-        """The job once it is final, or TimeoutError."""
+        """Return the job once it is final, or raise TimeoutError."""
         ...
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why it is not running now, or JobNotFound."""
+        """Explain why it is not running, or raise JobNotFound."""
         ...
 
     async def cancel(self, job_id: str) -> bool:
-        """Requests its cancellation; False if it has ended already."""
+        """Request its cancellation; return False if it has already ended."""
         ...
 
 
 class JobHandle(Generic[R_co]):
-    """A job that was enqueued. Every method asks the store; the `…_sync` forms block."""
+    """An enqueued job: `await handle.result()`. Methods read the store; `…_sync` forms block. See docs/tasks.md."""
 
     __slots__ = ("_inquiry", "_read", "id", "replayed")
 
@@ -187,7 +187,7 @@ class JobHandle(Generic[R_co]):
     ) -> None:
         self.id = job_id
         self.replayed = replayed
-        """Whether the job was there already when this was enqueued, by its key or id: with its own arguments."""
+        """Whether the job existed before, with its own arguments, by its idempotency key or id."""
         self._inquiry = inquiry
         self._read = read
 
@@ -195,10 +195,10 @@ class JobHandle(Generic[R_co]):
         return f"<JobHandle {self.id}>"
 
     async def result(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
-        """Waits until the job has ended, and returns its result as the type that the task is annotated with.
+        """Wait until the job has ended, and return its result as the annotated return type of the task.
 
-        Raises JobFailed if it failed for good, JobCancelled if it was cancelled, and TimeoutError after `timeout`
-        seconds (None: never). A timeout leaves the job as it is: you may call `result` again.
+        Raises JobFailed if it failed permanently, JobCancelled if it was cancelled, and TimeoutError after `timeout`
+        seconds (None: never). A timeout does not change the job: you may call `result` again.
         """
         seconds = None if timeout is None else check_duration("timeout", timeout, positive=False) / SECOND
         try:
@@ -206,25 +206,25 @@ class JobHandle(Generic[R_co]):
         except TimeoutError:
             raise TimeoutError(_job_timeout(await self._inquiry.job(self.id), seconds)) from None
         if job.status is JobStatus.COMPLETED:
-            return self._read(job.result)  # type: ignore[no-any-return]  # read as the task's own return annotation
+            return self._read(job.result)  # type: ignore[no-any-return]  # read as the return annotation of the task
         if job.status is JobStatus.DEAD:
             raise JobFailed(job.id, job.error_message)
         raise JobCancelled(job.id, job.status, job.error_message)
 
     async def job(self) -> Job:
-        """The whole record as it stands now."""
+        """Return the current record."""
         return await self._inquiry.job(self.id)
 
     async def status(self) -> JobStatus:
-        """Its status now."""
+        """Return the current status."""
         return (await self.job()).status
 
     async def explain(self) -> Explanation:
-        """Why it is not running now: each reason with its remedy."""
+        """Explain why it is not running: each reason with a remedy."""
         return await self._inquiry.explain(self.id)
 
     async def cancel(self) -> bool:
-        """Requests its cancellation, and returns at once; False if it had ended already."""
+        """Request its cancellation and return at once; False if it had already ended."""
         return await self._inquiry.cancel(self.id)
 
     result_sync = blocking(result)
@@ -235,50 +235,50 @@ class JobHandle(Generic[R_co]):
 
 
 def _job_timeout(job: Job, seconds: float | None) -> str:
-    text = f"job {job.id} ({job.type}) is {job.status} still after {seconds:g} seconds"
+    text = f"job {job.id} ({job.type}) is still {job.status} after {seconds:g} seconds"
     if job.executions == 0:
-        return f"{text} and was never started; does a worker run for the queue {str(job.queue)!r}?"
+        return f"{text} and has not started; check that a worker runs for the queue {str(job.queue)!r}"
     error = job.error_message.partition("\n")[0]
-    return f"{text}, at its execution number {job.executions}{f'; the last one failed with {error}' if error else ''}"
+    return f"{text}, in execution {job.executions}{f'; the last one failed with {error}' if error else ''}"
 
 
 R = TypeVar("R")
 
 
 class FlowInquiry(Protocol):
-    """Answers the questions of a flow's handle."""
+    """Reads and changes the flow of a handle."""
 
     async def steps(self, flow_id: str, /) -> list[Job]:
-        """All of them, in the order in which they were added, or JobNotFound."""
+        """Return all steps in the order in which they were added, or raise JobNotFound."""
         ...
 
     async def settled(self, flow_id: str, timeout: float | None, /) -> list[Job]:
-        """All of them, once the flow has ended or cannot continue by itself, or TimeoutError."""
+        """Return all steps once the flow has ended or cannot continue by itself, or raise TimeoutError."""
         ...
 
     async def cancel(self, flow_id: str, /) -> list[str]:
-        """Cancels every step that is not over."""
+        """Cancel every step that has not ended."""
         ...
 
     async def retry(self, flow_id: str, actor: str, /) -> list[str]:
-        """Dead steps go back to their queues."""
+        """Retry the dead steps."""
         ...
 
     async def store(self, jobs: Sequence[Job], connection: object = None, /) -> None:
-        """Stores another flow."""
+        """Store another flow."""
         ...
 
     def handle(self, job: Job, /) -> JobHandle[Any]:
-        """The handle of a step."""
+        """Return the handle of a step."""
         ...
 
     def read(self, job_type: str, stored: bytes | None, /) -> Any:
-        """A stored result as its task is annotated."""
+        """Return a stored result as its task is annotated."""
         ...
 
 
 class FlowHandle(Generic[R_co]):
-    """A flow by its id. Every method asks the store; the `…_sync` forms block."""
+    """An enqueued flow: `await handle.result()`. Methods read the store; `…_sync` forms block. See docs/flows.md."""
 
     __slots__ = ("_inquiry", "id")
 
@@ -290,11 +290,11 @@ class FlowHandle(Generic[R_co]):
         return f"<FlowHandle {self.id}>"
 
     async def result(self, timeout: Duration | None = RESULT_TIMEOUT) -> R_co:
-        """Waits for the flow's last step, and returns its result; of several last steps a list.
+        """Wait for the flow's last step and return its result; with several last steps, a list.
 
         Raises JobFailed or JobCancelled with the step that prevents a result: at once, also while the flow waits for
-        that step to be retried. JobNotFound if a last step was removed since. TimeoutError after `timeout` seconds
-        (None: never) leaves the flow as it is.
+        that step's retry. Raises JobNotFound if a last step was removed, and TimeoutError after `timeout` seconds
+        (None: never).
         """
         seconds = None if timeout is None else check_duration("timeout", timeout, positive=False) / SECOND
         try:
@@ -309,59 +309,59 @@ class FlowHandle(Generic[R_co]):
             raise _removed(self.id)
         results: Any = [self._inquiry.read(step.type, step.result) for step in last]
         if about(last[0], "last") == "alone":
-            return results[0]  # type: ignore[no-any-return]  # read as the task's own return annotation
+            return results[0]  # type: ignore[no-any-return]  # read as the return annotation of the task
         return results  # type: ignore[no-any-return]  # the same, of each
 
     async def steps(self) -> list[Job]:
-        """The records of its steps, in the order in which they were added."""
+        """Return the records of its steps, in the order in which they were added."""
         return await self._inquiry.steps(self.id)
 
     async def status(self) -> FlowStatus:
-        """How far it is: each step, and how many are in which status."""
+        """Return its progress: each step, and how many are in which status."""
         return status_of_flow(self.id, await self.steps())
 
     async def step(self, name: str) -> JobHandle[Any]:
-        """The handle of the first step with this name; `handle[step]` is the one of a step at hand."""
+        """Return the handle of the first step with this name; `handle[step]` is that of a given step."""
         steps = await self.steps()
         for step in steps:
             if step_name(step) == name:
                 return self._inquiry.handle(step)
         known = ", ".join(sorted({step_name(step) for step in steps})[:20])
-        raise InvalidArgument("name", f"no step of the flow is named {name!r}; it has {known}")
+        raise InvalidArgument("name", f"no step of the flow is named {name!r}; use one of {known}")
 
     def __getitem__(self, step: Step[R]) -> JobHandle[R]:
-        """The handle of one of the steps that were added to the flow."""
+        """Return the handle of a step that was added to the flow."""
         if step.flow_id != self.id:
             raise InvalidArgument("step", f"{step!r} is a step of another flow")
         return self._inquiry.handle(Job(id=step.id, type=step.task))
 
     async def cancel(self) -> list[str]:
-        """Cancels every step that is not over, in one transaction; returns their ids.
+        """Cancel every step that has not ended, in one transaction; return their ids.
 
-        Running steps are asked to end, as by any cancellation; waiting steps become UNSCHEDULED.
+        Running steps are asked to end; waiting steps become UNSCHEDULED.
         """
         return await self._inquiry.cancel(self.id)
 
     async def retry(self, *, actor: str = "") -> list[str]:
-        """Sends the steps that are DEAD back to their queues; returns their ids. Steps that wait for them continue.
+        """Retry the dead steps and return their ids. Steps that wait for them continue.
 
-        Steps that were cancelled, or stopped by a policy, cannot be retried: `rerun` makes a copy of the flow.
+        Steps that were cancelled, or stopped by a policy, cannot be retried: use `rerun`.
         """
         return await self._inquiry.retry(self.id, actor)
 
     async def rerun(self) -> FlowHandle[R_co]:
-        """A new flow of the steps that did not complete; it takes the results of the others from this one.
+        """Enqueue a new flow of the steps that did not complete; it takes the results of the others from this one.
 
-        For a flow that has ended: cancel one that runs first; one that waits can be retried as well.
+        The flow must have ended: cancel a running one first. A flow that waits for a retry can be rerun too.
         """
         return await self._copied(completed_too=False)
 
     async def rerun_whole(self) -> FlowHandle[R_co]:
-        """A new flow of all its steps."""
+        """Enqueue a new flow of all its steps."""
         return await self._copied(completed_too=True)
 
     async def drawing(self) -> str:
-        """The flow with its statuses as a Mermaid chart."""
+        """Return the flow and its statuses as a Mermaid chart."""
         return drawing(await self.steps())
 
     async def _copied(self, *, completed_too: bool) -> FlowHandle[R_co]:
@@ -370,7 +370,7 @@ class FlowHandle(Generic[R_co]):
         return FlowHandle(str(copied[0].parent_id), self._inquiry)
 
     async def _with_former(self, steps: Sequence[Job], last: Sequence[Job]) -> list[Job]:
-        """The last steps; for a copied flow with those that completed in the original, in their order."""
+        """Return the last steps; for a copied flow with those that completed in the original, in order."""
         found = {_number(step): step for step in last}
         former = about(steps[0], "of")
         while former and last and about(last[0], "last") == "listed":
@@ -393,7 +393,7 @@ class FlowHandle(Generic[R_co]):
 
 
 def _number(step: Job) -> int:
-    """Which step of its flow it is; a copy has the number of its original."""
+    """Return the number of the step in its flow; a copy has the number of its original."""
     number = step.id.rpartition(".")[2]
     return int(number) if number.isdecimal() else step.uid
 
@@ -410,12 +410,12 @@ def _why(failed: Job) -> JobFailed | JobCancelled:
 def _removed(flow_id: str) -> JobNotFound:
     missing = JobNotFound(flow_id)
     missing.args = (
-        f"the flow {flow_id!r} has no result any more: a last step of it was removed, by retention or by hand, "
-        "and its result with it",
+        f"the flow {flow_id!r} has no result, because a last step was removed with its result, by retention or a "
+        "caller",
     )
     return missing
 
 
 def _flow_timeout(status: FlowStatus, seconds: float | None) -> str:
     counted = ", ".join(f"{count} {name}" for name, count in sorted(status.counts.items()))
-    return f"flow {status.name} ({status.id}) is {status.state} still after {seconds:g} seconds; its steps: {counted}"
+    return f"flow {status.name} ({status.id}) is still {status.state} after {seconds:g} seconds; its steps: {counted}"

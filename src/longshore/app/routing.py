@@ -27,41 +27,41 @@ from longshore.safe_logging import logger
 
 @dataclass(slots=True)
 class SparkSettings:
-    """Where Spark work runs: None is the session that is there, what spark-submit says, or this machine."""
+    """Where Spark work runs. None means the active session, the settings of spark-submit, or this machine."""
 
     master: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     batch_size: int | None = None
-    """Jobs in one batch of `executor="spark"`; None is the executor's own."""
+    """Jobs in one batch of `executor="spark"`; None means the executor's default."""
 
     def change(self, master: str | None, config: Mapping[str, str] | None, batch_size: int | None) -> None:
-        """Checked, all or nothing."""
+        """Check all settings, then change them."""
         if master is not None and (not isinstance(master, str) or not master):
-            raise InvalidArgument("master", f"must be Spark's address of a cluster, such as local[4], not {master!r}")
+            raise InvalidArgument("master", f"must be a Spark master URL, such as local[4], not {master!r}")
         if master is not None and master.startswith("sc://"):
             raise InvalidArgument(
-                "master", "is of Spark Connect, which has no driver here; name local[*], spark://…, yarn or k8s://…"
+                "master", "is a Spark Connect URL, which has no local driver; use local[*], spark://…, yarn or k8s://…"
             )
         for name, value in (config or {}).items():
             if not isinstance(name, str) or not isinstance(value, str):
-                raise InvalidArgument(f"config[{name!r}]", f"must be text for text, as Spark's are; got {value!r}")
+                raise InvalidArgument(f"config[{name!r}]", f"must map text to text; got {value!r}")
         if batch_size is not None:
             check_number("batch_size", batch_size, least=1)
         self.master, self.config, self.batch_size = master, dict(config or {}), batch_size
 
 
 def from_spark(module: str, name: str) -> Any:
-    """A name of `longshore.spark`, which stands above this package and is loaded only where a task needs it."""
+    """Import a name of `longshore.spark`, which is above this package and loaded only on demand."""
     return getattr(importlib.import_module(f"longshore.spark.{module}"), name)
 
 
 _MOST_LOGGED = 100
-"""Unknown types that are logged; more would only fill the log."""
+"""The most unknown types that are logged."""
 
 _log = logger("longshore.worker")
 
 UNKNOWN_PAUSE = 60.0
-"""Seconds for which a job that no task here is for goes back to the queue: another worker may know it."""
+"""Seconds for which a job of an unknown type is released: another worker may know it."""
 
 
 class Router(Executor):
@@ -87,12 +87,12 @@ class Router(Executor):
         self._spark_settings = spark or SparkSettings()
         self._unknown_types: set[str] = set()
         self.runs = 0
-        """How many jobs it was given."""
+        """The number of jobs it was given."""
         for task in tasks.values():
             _ = task.signature.arguments  # an annotation that cannot be resolved fails here, not in the first job
             if task.executor == "process":
                 self._executor_for(task)
-            elif task.executor == "spark":  # its executor loads Spark, so it is made for the first job
+            elif task.executor == "spark":  # its executor loads Spark, so it is created for the first job
                 self._spark_targets[task.name] = _target(task)
 
     @property
@@ -102,7 +102,7 @@ class Router(Executor):
 
     @property
     def left_behind(self) -> int:
-        """Threads that do not end: a process can be ended."""
+        """The number of threads that do not end; a process can be killed."""
         return 0 if self._threads is None else self._threads.left_behind
 
     def begins_later(self, record: Job) -> bool:
@@ -111,7 +111,7 @@ class Router(Executor):
         return task is not None and task.executor in ("process", "spark")
 
     async def run(self, job: RunningJob) -> Any:
-        """Runs the job's task within the middleware."""
+        """Run the job's task within the middleware."""
         self.runs += 1
         task = self._tasks.get(job.record.type)
         if task is None:
@@ -125,13 +125,13 @@ class Router(Executor):
         return await (run_within(self._layers, job, work) if self._layers else work())
 
     async def close(self) -> None:
-        """Closes the executors."""
+        """Close the executors."""
         for executor in (self._threads, self._spark, *self._process_executors.values()):
             if executor is not None:
                 await executor.close()
 
     def _executor_for(self, task: Task[..., Any]) -> Executor:
-        """The executor of a task that does not run on the event loop; a task may be declared after the worker began."""
+        """Return the executor of a task that does not run on the event loop; it may be declared after the start."""
         if task.executor == "process":
             if task.name not in self._process_executors:
                 self._process_executors[task.name] = self._process_executor(task)
@@ -168,19 +168,19 @@ class Router(Executor):
         return made
 
     def _unknown(self, job_type: str) -> str:
-        """Why the job goes back; logged once for each type."""
+        """Return why the job is released; log it once for each type."""
         near = difflib.get_close_matches(job_type, self._tasks, 3)
         hint = f", but {' and '.join(near)}" if near else ""
         known = ", ".join(sorted(self._tasks)[:20]) or "none"
         reason = f"{NO_TASK_NAMED} {job_type!r}{hint}; the tasks it knows: {known}"
         if job_type not in self._unknown_types and len(self._unknown_types) < _MOST_LOGGED:
             self._unknown_types.add(job_type)
-            _log.warning("%s; such jobs go back for %g seconds", reason, UNKNOWN_PAUSE)
+            _log.warning("%s; releasing such jobs for %g seconds", reason, UNKNOWN_PAUSE)
         return reason
 
 
 def _target(task: Task[..., Any]) -> Target:
-    """By which another process finds the task; InvalidArgument if it would find another thing."""
+    """Return the target by which another process finds the task; InvalidArgument if it would find another object."""
     module, name = task.function.__module__, task.function.__qualname__
     found: Any = sys.modules.get(module)
     for step in name.split("."):
@@ -188,7 +188,7 @@ def _target(task: Task[..., Any]) -> Target:
     if found is not task:
         raise InvalidArgument(
             "executor",
-            f"the task {task.name} runs in other processes, which look for it as {module}.{name} and find another "
-            f"thing; declare it with @harbor.task at the top of its module, not as in {task.place}",
+            f"the task {task.name} runs in other processes, which look for {module}.{name} and find another object; "
+            f"declare it with @harbor.task at the top level of its module, not as in {task.place}",
         )
     return Target.named(module, f"{name}.{task.entry}", "executor")

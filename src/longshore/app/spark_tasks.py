@@ -1,4 +1,4 @@
-"""Tasks that run on Spark: where they run, and by which executor."""
+"""Tasks that run on Spark: their sessions and executors."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class SparkTask(Task[P, R]):
     """A task whose function gets a Spark session first, in a separate process with its own Java."""
 
     entry = "run_application"
-    jobs_per_process = 1  # a Java of an earlier job may be in any state, and an idle one keeps its memory
+    jobs_per_process = 1  # the Java of an earlier job may be in any state, and an idle one keeps its memory
     spark: SparkSettings
     tells_progress: bool
 
     def __call__(self, spark: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Just calls the function, with a session of yours."""
-        return self.function(spark, *args, **kwargs)  # type: ignore[no-any-return]  # its own type, by the decorator
+        """Call the function directly, with your own session."""
+        return self.function(spark, *args, **kwargs)  # type: ignore[no-any-return]  # the decorator gives it its own type
 
     def run_here(self, job: RunningJob) -> Any:
-        """In this process, for `harbor.eager()`: with the session that is there, or one that is started."""
+        """Run it in this process for `harbor.eager()`, with the active session or a new one."""
         start = from_spark("spark_session", "session")
         return self._called(start(self.name, master=self.spark.master, config=self.spark.config), job)
 
     def run_application(self, job: RunningJob) -> Any:
-        """In a process of the job's own."""
+        """Run it in the job's own process."""
         run = from_spark("executor.application", "run_application")
         return run(
             job,
@@ -53,34 +53,34 @@ class SparkTask(Task[P, R]):
 
 
 class SparkTaskDecorator(Protocol):
-    """What `@harbor.spark_task(…)` does to a function."""
+    """The type of `@harbor.spark_task(…)`."""
 
     def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> SparkTask[P, R]: ...
 
 
 def without_session(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as callers see it: its first parameter is the worker's to give, and may be annotated with anything.
+    """Return the function as callers see it, without its first parameter, which the worker passes.
 
-    So a module whose tasks run on Spark can be imported, and its tasks enqueued, where there is no Spark.
+    So a module with Spark tasks can be imported, and its tasks enqueued, without Spark installed.
     """
     if not inspect.isfunction(function):
         raise InvalidArgument(
-            "function", f"must be a function, not {function!r}; options go by name: @harbor.spark_task(queue=…)"
+            "function", f"must be a function, not {function!r}; pass options by name: @harbor.spark_task(queue=…)"
         )
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     first = parameters[0] if parameters else None
     if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-        raise InvalidArgument(
-            "function", f"{function.__qualname__} takes no session: its first parameter is the SparkSession"
-        )
+        raise InvalidArgument("function", f"{function.__qualname__} must take the SparkSession as its first parameter")
     if inspect.iscoroutinefunction(function):
-        raise InvalidArgument("function", f"{function.__qualname__} is async: Spark's calls block, make it a def")
+        raise InvalidArgument(
+            "function", f"{function.__qualname__} is an async def; use a def, because Spark's calls block"
+        )
     asked = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     asked.__kwdefaults__ = function.__kwdefaults__
     asked.__qualname__, asked.__module__ = function.__qualname__, function.__module__
     asked.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if name != first.name}
-    asked.__signature__ = signature.replace(parameters=parameters[1:])  # type: ignore[attr-defined]  # what inspect looks for
+    asked.__signature__ = signature.replace(parameters=parameters[1:])  # type: ignore[attr-defined]  # inspect reads it
     return asked

@@ -1,4 +1,4 @@
-"""A step of a flow, the result it will have, and how results of earlier steps reach its arguments."""
+"""A step of a flow, its pending result, and how results of earlier steps reach its arguments."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Step(Generic[R_co]):
-    """One call of a task inside a flow. `result` is a placeholder for its return value."""
+    """A call of a task in a flow: `rows = flow.add(extract.call(url))`, then `rows.result`. See docs/flows.md."""
 
     __slots__ = ("flow_id", "id", "name", "task")
 
     def __init__(self, flow_id: str, job_id: str, name: str, task: str) -> None:
         self.flow_id = flow_id
         self.id = job_id
-        """Its job's id."""
+        """The id of its job."""
         self.name = name
         self.task = task
         """The name of its task."""
@@ -46,11 +46,11 @@ class Step(Generic[R_co]):
 
 
 class PendingResult:
-    """A placeholder for a result in the arguments of a call. It can be passed whole, and nothing else."""
+    """A placeholder for a result in the arguments of a call. You can only pass it whole."""
 
     __slots__ = ("optional", "step")
     ever_made: ClassVar[bool] = False
-    """Whether arguments need to be looked through at all."""
+    """Whether arguments must be searched at all."""
 
     def __init__(self, step: Step[Any], *, optional: bool) -> None:
         PendingResult.ever_made = True
@@ -63,7 +63,7 @@ class PendingResult:
     def _not_yet(self, *_: object) -> Never:
         raise InvalidArgument(
             f"result of {self.step.name}",
-            "does not exist before the flow has run; pass it whole to a call of another task, and read its parts there",
+            "does not exist before the flow has run; pass it whole to another task, and read its parts there",
         )
 
     __str__ = __bool__ = __iter__ = __len__ = __getitem__ = __int__ = __float__ = __add__ = __radd__ = _not_yet
@@ -74,7 +74,7 @@ Taken = list[tuple[Path, PendingResult]]
 
 
 def results_in(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Taken]:
-    """The arguments that hold results to come, with None in their places, and those places."""
+    """Return the arguments that hold pending results, with None in their places, and those places."""
     blanks: dict[str, Any] = {}
     taken: Taken = []
     for name, value in arguments.items():
@@ -94,51 +94,51 @@ def _blank(value: Any, path: Path, taken: Taken) -> Any:
     if isinstance(value, dict):
         written = {key: _as_written(key, path) for key in value}
         if len(set(written.values())) < len(written):
-            raise InvalidArgument(".".join(map(str, path)), "has keys that JSON does not tell apart")
+            raise InvalidArgument(".".join(map(str, path)), "has keys that are equal in JSON; use distinct text keys")
         return {key: _blank(inner, (*path, written[key]), taken) for key, inner in value.items()}
     return value
 
 
 def _as_written(key: Any, path: Path) -> str:
-    """The key as it will stand in the arguments: in JSON all keys are text."""
+    """Return the key as it is stored: in JSON all keys are text."""
     if type(key) is str:
         return key
     try:
         (written,) = to_jsonable_python({key: None}, by_alias=False, round_trip=True)
     except ValueError as error:
-        raise InvalidArgument(".".join(map(str, path)), f"the key {key!r} cannot be kept as JSON: {error}") from None
+        raise InvalidArgument(".".join(map(str, path)), f"the key {key!r} cannot be stored as JSON: {error}") from None
     return str(written)
 
 
 _PAUSE = 5.0
-"""Seconds before the next attempt of a job whose arguments could not be read; it is not charged for that."""
+"""Seconds before the next attempt of a job whose arguments could not be read; the attempt is not counted."""
 
 
 async def inject_results(job: RunningJob, backend: Backend) -> None:
-    """Fill the results that the job takes into its arguments; a result that is gone buries the job."""
+    """Fill the results that the job takes into its arguments; a result that is gone makes the job DEAD."""
     try:
         results = await stored_results_of(backend, job.record, _taken(job.record))
     except BackendUnavailable as error:
-        raise Snooze(_PAUSE, f"the results it takes cannot be read now: {error}") from error
+        raise Snooze(_PAUSE, f"cannot read the results of its dependencies: {error}") from error
     except JobNotFound as error:
         raise Fatal(str(error)) from error
     job.inject_payload(await asyncio.to_thread(filled, job.record, results))  # in a thread: they may be large
 
 
 def _taken(job: Job) -> list[str]:
-    """The jobs it takes a result of; a job that it only waits for may be gone."""
+    """Return the jobs whose result it takes; a job that it only waits for may be gone."""
     try:
         return list(dict.fromkeys(job.depends_on[number] for _, number in unpacked(job.options[INPUTS])))
     except (InvalidArgument, IndexError) as error:
-        raise Fatal(f"the results it takes cannot be filled in: {error}") from error
+        raise Fatal(f"cannot fill the results of its dependencies into its arguments: {error}") from error
 
 
 def filled(job: Job, results: Mapping[str, bytes | None]) -> bytes:
-    """The payload with the results in their places; null where there is none."""
+    """Return the payload with the results in their places; null where there is none."""
     for job_id, result in results.items():
         if result is not None:
             read_json(f"result of {job_id}", result)  # other bytes would break the JSON around it
     try:
         return spliced(job.payload, job.options[INPUTS], lambda number: results.get(job.depends_on[number]))
     except (ValueError, IndexError) as error:  # not as a flow stores it
-        raise Fatal(f"the results it takes cannot be filled in: {error}") from error
+        raise Fatal(f"cannot fill the results of its dependencies into its arguments: {error}") from error

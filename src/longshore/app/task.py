@@ -1,4 +1,4 @@
-"""A task: a function that can be called as it is, or enqueued with arguments that are checked at once."""
+"""A task: a function that can be called directly, or enqueued with arguments that are checked at once."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ R_co = TypeVar("R_co", covariant=True)
 
 ExecutorName = Literal["auto", "thread", "process", "spark"]
 ConcurrencyKey = str | Callable[..., str | None]
-"""One key for all jobs of a task, or a function that makes it from the job's own arguments."""
+"""One key for all jobs of a task, or a function that returns it from the job's arguments."""
 
 
 class SparkTaskDeclaration(TaskOptions, total=False):
-    """What `@harbor.spark_task` takes: the options of all jobs of a task, and these."""
+    """The options of `@harbor.spark_task`: those of every job of the task, and these."""
 
     name: Annotated[str | None, Option(None, "Its name; the function's own if left out.")]
     queue: Annotated[str, Option("default", "The queue of its jobs.")]
@@ -41,7 +41,7 @@ class SparkTaskDeclaration(TaskOptions, total=False):
 
 
 class TaskDeclaration(SparkTaskDeclaration, total=False):
-    """What `@harbor.task` takes."""
+    """The options of `@harbor.task`."""
 
     executor: Annotated[ExecutorName, Option("auto", "Where it runs.")]
     memory_limit: Annotated[int | None, Option(None, "Bytes that its process may use.")]
@@ -51,15 +51,15 @@ class Sender(Protocol):
     """Enqueues calls of tasks; `app/enqueue.py` implements it."""
 
     async def send(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
-        """Stores all of them or none."""
+        """Store all or none."""
         ...
 
     def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
-        """The same for code without an event loop."""
+        """Like `send`, for code without an event loop."""
         ...
 
     def handle(self, task: Task[..., R], job_id: str) -> JobHandle[R]:
-        """The handle of a stored job."""
+        """Return the handle of a stored job."""
         ...
 
 
@@ -68,7 +68,7 @@ _ONE_JOB_ONLY = ("job_id", "idempotency_key")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[R_co]):
-    """One call of a task that is not enqueued yet: its arguments are checked and kept as JSON."""
+    """A call of a task that is not enqueued yet, with checked arguments: `greet.call("Ada")`. See docs/tasks.md."""
 
     task: Task[..., R_co]
     payload: bytes
@@ -78,17 +78,17 @@ class Call(Generic[R_co]):
     """The paths in its arguments of results of other steps; the payload has null there."""
 
     def job(self) -> Job:
-        """The job to store."""
+        """Return the job to store."""
         if self.taken:
             raise InvalidArgument(
-                self.task.name, f"takes {self.taken[0][1]!r}, which only a step of the same flow can: flow.add(…)"
+                self.task.name, f"takes {self.taken[0][1]!r}, which only a step of the same flow can; use flow.add(…)"
             )
         if self.options:
             return self.job_with()
         return self.task._template.job(id=new_id(), payload=self.payload, concurrency_key=self.concurrency_key)
 
     def job_with(self, **own: Any) -> Job:
-        """The job to store, with options that override its own."""
+        """Return the job to store, with options that override its own."""
         options = _merged(self.task.declared, self.options)
         if self.concurrency_key is not None:
             options.setdefault("concurrency_key", self.concurrency_key)
@@ -96,14 +96,14 @@ class Call(Generic[R_co]):
 
 
 class Enqueueable(Generic[P, R]):
-    """What can be enqueued: a task, or a task with other options for some enqueues."""
+    """A task, or a task with other options for some jobs."""
 
     _task: Task[P, R]
     _options: Mapping[str, Any]
     _connection: object = None
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Stores a job that calls the function with these arguments; InvalidArgument names one that is wrong."""
+        """Store a job that calls the function with these arguments; InvalidArgument names a wrong one."""
         call = self._task.prepare(args, kwargs, self._options)
         return (await self._task._enqueuer.send([call], self._connection))[0]
 
@@ -113,7 +113,7 @@ class Enqueueable(Generic[P, R]):
         return self._task._enqueuer.send_sync([call], self._connection)[0]
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
-        """Stores all these calls of the task or none, in one transaction: `[task.call(1), task.call(2)]`.
+        """Store all these calls of the task or none, in one transaction: `[task.call(1), task.call(2)]`.
 
         A call's own options override these.
         """
@@ -124,22 +124,22 @@ class Enqueueable(Generic[P, R]):
         return self._task._enqueuer.send_sync(self._with_these(calls), self._connection)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call for `enqueue_many`, a flow or a schedule; its arguments are checked here."""
+        """Return a call for `enqueue_many`, a flow or a schedule; its arguments are checked here."""
         if self._connection is not None:
-            raise InvalidArgument("connection", "is for all calls together: task.options(connection=…).enqueue_many(…)")
+            raise InvalidArgument("connection", "is for all calls; use task.options(connection=…).enqueue_many(…)")
         return self._task.prepare(args, kwargs, self._options)
 
     def _with_these(self, calls: Iterable[Call[R]]) -> list[Call[R]]:
         for name in _ONE_JOB_ONLY:
             if self._options.get(name) is not None:
-                raise InvalidArgument(name, f"is for one job; give each call its own: task.options({name}=…).call(…)")
+                raise InvalidArgument(name, f"is for one job; set it for each call: task.options({name}=…).call(…)")
         given = list(calls)
         for position, call in enumerate(given):
             if not isinstance(call, Call):
                 raise InvalidArgument(f"calls[{position}]", f"must be {self._task.name}.call(…), not {call!r}")
             if call.task is not self._task:
                 raise InvalidArgument(
-                    f"calls[{position}]", f"is a call of {call.task.name}; harbor.enqueue_many takes all tasks"
+                    f"calls[{position}]", f"is a call of {call.task.name}; use harbor.enqueue_many for several tasks"
                 )
         if not self._options:
             return given
@@ -147,7 +147,7 @@ class Enqueueable(Generic[P, R]):
 
 
 class TaskWithOptions(Enqueueable[P, R]):
-    """A task with other options for the jobs that are enqueued through it."""
+    """A task with other options for the jobs enqueued through it."""
 
     def __init__(self, task: Task[P, R], options: EnqueueOptions) -> None:
         check_options(options, EnqueueOptions.__annotations__)
@@ -163,7 +163,7 @@ class TaskWithOptions(Enqueueable[P, R]):
 
 
 class Task(Enqueueable[P, R]):
-    """What `@harbor.task` makes of a function. Calling it calls the function; `enqueue` has a worker call it."""
+    """A function declared with `@harbor.task`: `await greet.enqueue("Ada")` enqueues it. See docs/tasks.md."""
 
     __name__: str
     entry = "run_here"
@@ -204,15 +204,15 @@ class Task(Enqueueable[P, R]):
         return f"<task {self.name} in {self.place}>"
 
     def options(self, **options: Unpack[EnqueueOptions]) -> TaskWithOptions[P, R]:
-        """The task with other options for some enqueues: `send.options(delay=5).enqueue(to="ada")`."""
+        """Return the task with other options for some jobs: `send.options(delay=5).enqueue(to="ada")`."""
         return TaskWithOptions(self, options)
 
     def handle(self, job_id: str) -> JobHandle[R]:
-        """The handle of a job of this task that was enqueued before, here or elsewhere."""
+        """Return the handle of a job of this task that was enqueued before, by any process."""
         return self._enqueuer.handle(self, job_id)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> Call[R]:
-        """A call with checked arguments and these options."""
+        """Return a call with checked arguments and these options."""
         arguments = self.signature.arguments
         bound = arguments.bind(args, kwargs)
         blanks, taken = results_in(bound) if PendingResult.ever_made else ({}, [])
@@ -225,14 +225,14 @@ class Task(Enqueueable[P, R]):
         if callable(key):
             try:
                 key = arguments.call(key, values)
-            except TypeError as error:  # nearly always: it takes other arguments than the task
+            except TypeError as error:  # most likely its parameters differ from those of the task
                 raise InvalidArgument(
-                    f"{self.name}.concurrency_key", f"is called with the arguments of {self.name}, and raised: {error}"
+                    f"{self.name}.concurrency_key", f"must accept the arguments of {self.name}, but raised: {error}"
                 ) from error
         return Call(self, payload, key, options, taken)
 
     def run_here(self, job: RunningJob) -> Any:
-        """Calls the function for a job and gives its result as JSON, or a coroutine of it; for executors."""
+        """Call the function for a job and return its result as JSON, or a coroutine of it; for executors."""
         if self.is_async:
             return self.run_async(job)
         args, kwargs = self.signature.arguments.read(job.record.payload)
@@ -241,7 +241,7 @@ class Task(Enqueueable[P, R]):
         return None if job.said_complete else self.signature.result.write(value)
 
     async def run_async(self, job: RunningJob) -> Any:
-        """The same for an `async def`."""
+        """Like `run_here`, for an `async def`."""
         args, kwargs = self.signature.arguments.read(job.record.payload)
         job.results_written_by(self.signature.result.write)
         value = await self.function(*args, **kwargs)
@@ -249,22 +249,22 @@ class Task(Enqueueable[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task that is `async def`: calling it gives a coroutine."""
+    """A task that is an `async def`: calling it returns a coroutine."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """Just calls the function."""
-        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # its own type, by the decorator
+        """Call the function directly."""
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # the decorator gives it its own type
 
 
 class PlainTask(Task[P, R]):
-    """A task that is `def`."""
+    """A task that is a `def`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Just calls the function."""
-        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # its own type, by the decorator
+        """Call the function directly."""
+        return self.function(*args, **kwargs)  # type: ignore[no-any-return]  # the decorator gives it its own type
 
 
 def _merged(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, where the second override the first and tags are added."""
+    """Merge both: the second overrides the first, and tags are added."""
     tags = (*first.get("tags", ()), *then.get("tags", ()))
     return {**first, **then, "tags": tags} if tags else {**first, **then}

@@ -1,6 +1,6 @@
 """OpenTelemetry traces from the enqueue of a job to each of its runs, across processes.
 
-Needs `longshore[otel]`, and a provider that the application has set up; without one nothing is recorded.
+It needs `longshore[otel]` and a tracer provider that the application sets up; without one it records nothing.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ _tracer = trace.get_tracer("longshore")
 
 
 class Tracing(Middleware):
-    """Add it with `harbor.add_middleware(Tracing())`, in producers and in workers."""
+    """Traces jobs with OpenTelemetry: `harbor.add_middleware(Tracing())`, in producers and workers."""
 
     def __init__(self) -> None:
         self._enqueuing: dict[str, Span] = {}
         self._running: dict[tuple[str, int], tuple[Span, Token[Any]]] = {}
 
     def before_enqueue(self, job: Job) -> Job:
-        """The job carries the trace along."""
+        """Start a span and store its context in the job."""
         span = _tracer.start_span(f"enqueue {job.type}", kind=SpanKind.PRODUCER, attributes=_attributes(job))
         self._enqueuing[job.id] = span
         return carrying(job, span)
 
     def after_enqueue(self, job: Job, error: BaseException | None) -> None:
-        """The span ends with the enqueue."""
+        """End the span of the enqueue."""
         _end(self._enqueuing.pop(job.id), error)
 
     def before_run(self, job: RunningJob) -> None:
-        """The run is part of the trace that the job carries."""
+        """Start a span in the trace that the job carries."""
         attributes = {**_attributes(job), "longshore.execution": job.executions}
         span = _tracer.start_span(f"run {job.type}", origin_of(job.options), SpanKind.CONSUMER, attributes)
         self._running[job.id, job.epoch] = span, context.attach(trace.set_span_in_context(span))
 
     def after_run(self, job: RunningJob, result: Any, error: BaseException | None) -> None:  # noqa: ARG002 - results may be secret
-        """The span ends with the run."""
+        """End the span of the run."""
         span, token = self._running.pop((job.id, job.epoch))
         context.detach(token)
         _end(span, error)
 
 
 def carrying(job: Job, span: Span) -> Job:
-    """The job with the context of this span among its options."""
+    """Return the job with the context of this span among its options."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, trace.set_span_in_context(span))
     return job.replace(options={**job.options, TRACE: carrier}) if carrier else job
 
 
 def origin_of(options: Mapping[str, Any]) -> context.Context:
-    """The context a job carries; an empty one if it carries none, or something else under that name."""
+    """Return the trace context of a job, or an empty one."""
     carried = options.get(TRACE)
     strings = {str(key): str(value) for key, value in carried.items()} if isinstance(carried, Mapping) else {}
     return propagate.extract(strings, context.Context())
@@ -73,7 +73,7 @@ def origin_of(options: Mapping[str, Any]) -> context.Context:
 
 @contextmanager
 def enqueuing(jobs: Sequence[Job], headers: Mapping[str, str]) -> Iterator[list[Job]]:
-    """For a server: the jobs, carrying a span that is part of the trace in the request's headers."""
+    """Yield the jobs with a span in the trace of the request's headers, for a server."""
     kinds = sorted({job.type for job in jobs})
     name = f"enqueue {kinds[0]}" if len(kinds) == 1 else f"enqueue {len(jobs)} jobs"
     attributes = _attributes(jobs[0]) if len(jobs) == 1 else {"longshore.jobs": len(jobs)}
@@ -93,6 +93,6 @@ def _attributes(job: Job | RunningJob) -> dict[str, str | int]:
 
 
 def _end(span: Span, error: BaseException | None) -> None:
-    if error is not None:  # its kind only: messages may hold secrets
+    if error is not None:  # only its type, because messages may hold secrets
         span.set_status(Status(StatusCode.ERROR, type(error).__name__))
     span.end()
