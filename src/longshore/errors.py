@@ -1,4 +1,4 @@
-"""The errors Longshore raises, under the name users import them by."""
+"""The errors that Longshore raises; import them from here."""
 
 from asyncio import CancelledError
 

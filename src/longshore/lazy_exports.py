@@ -1,4 +1,4 @@
-"""Public names of a package, loaded on first use, so that importing the package stays light."""
+"""Public names of a package, imported on first use, so that importing the package stays fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def lazy_exports(
     package: str, names_of: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns `__getattr__`, `__dir__` and `__all__` for a package whose names live in other modules.
+    """Return `__getattr__`, `__dir__` and `__all__` for a package whose names live in other modules.
 
     `names_of` has the public names of each module.
     """

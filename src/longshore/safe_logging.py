@@ -1,4 +1,4 @@
-"""Loggers that escape unprintable text from jobs before any handler gets it."""
+"""Loggers that escape unprintable text of jobs before any handler receives it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PLAIN = (int, float, type(None))
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of this name, with unprintable text in messages and tracebacks escaped."""
+    """Return the logger of this name, with unprintable text in messages and tracebacks escaped."""
     found = logging.getLogger(name)
     found.addFilter(_make_printable)  # a logger adds the same filter only once
     return found
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """Escapes a record; as a filter it keeps every record.
+    """Escape a record; as a filter it keeps every record.
 
     `exc_info` is unchanged, for error trackers; formatters take the traceback from `exc_text`.
     """

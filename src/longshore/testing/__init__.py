@@ -19,7 +19,7 @@ _FIXTURES = ("backend", "clock", "open_backend", "work_done")
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the kit on first use: `from longshore.testing import *` takes in all of its tests."""
+    """Load the kit on first use: `from longshore.testing import *` takes in all of its tests."""
     if name == "__all__":
         from longshore.testing.conformance import __all__ as kit
 

@@ -1,7 +1,7 @@
-"""The conformance kit: what a store must do to be a Longshore backend, as tests that you run on it.
+"""The conformance kit: tests that every Longshore backend must pass.
 
-A backend's author writes two files. `conftest.py` says how to open the store; each call gives one more backend on the
-same store, judged by the kit's clock, which moves only when a test moves it:
+A backend's author writes two files. `conftest.py` defines how to open the store. Each call opens one more backend on
+the same store, with the kit's clock, which moves only when a test moves it:
 
     import pytest
     from longshore.testing import backend, clock, open_backend, work_done
@@ -11,13 +11,13 @@ same store, judged by the kit's clock, which moves only when a test moves it:
     def connect_store(tmp_path, clock):
         return lambda: MyBackend(tmp_path / "jobs", clock=clock)
 
-`test_conformance.py` takes in the whole kit:
+`test_conformance.py` imports the whole kit:
 
     from longshore.testing import *
 
-It runs with `asyncio_mode = "auto"` of pytest-asyncio. A test that does not apply is skipped by the backend's
-`capabilities`, never by its name. Every test ends with an audit: each job's history is legal, and the counts are exact.
-The ids in comments (`B-DEQ-05`) are rows of docs/specification.md: the test would fail if that behaviour broke.
+It needs `asyncio_mode = "auto"` of pytest-asyncio. The backend's `capabilities` decide which tests are skipped.
+Every test ends with an audit: each job's history is legal, and the counts are exact.
+The ids in comments (`B-DEQ-05`) are rows of docs/specification.md, which the test verifies.
 """
 
 from longshore.testing.conformance.admin import TestOperators, TestUpdates

@@ -1,4 +1,4 @@
-"""What operators do: retry, promote, delete, and `update_job_status` over the whole table."""
+"""Operators' actions: retry, promote, delete, and `update_job_status` over the whole transition table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TICK = timedelta(microseconds=1)
 class TestOperators:
     """`retry_job`, `promote_job`, `delete_jobs`, `cleanup_expired_jobs`, retention."""
 
-    # -- the dead
+    # -- dead jobs
 
     async def test_the_dead_letters_can_be_listed_brought_back_and_removed(self, backend: Backend) -> None:
         # T-M8-02 X-69 X-104
@@ -62,7 +62,7 @@ class TestOperators:
         assert (back.retry_count, back.crashes) == (1, 0)
         assert (await kit.history(backend, job.id))[-1].detail["reset"] is False
 
-    # -- the delayed
+    # -- delayed jobs
 
     @pytest.mark.parametrize("status", sorted(ELIGIBLE))
     async def test_promote_job_makes_a_delayed_job_due(self, backend: Backend, clock: HeldClock, status: S) -> None:
@@ -98,7 +98,7 @@ class TestOperators:
     async def test_an_unknown_job_cannot_be_promoted(self, backend: Backend) -> None:
         await kit.refused(backend, backend.promote_job("nobody"), JobNotFound)
 
-    # -- removed
+    # -- delete
 
     @pytest.mark.parametrize("status", sorted(FINAL))
     async def test_a_final_job_is_removed_for_good(self, backend: Backend, status: S) -> None:
@@ -152,7 +152,7 @@ class TestOperators:
         await backend.delete_jobs(["eu"], ["bills"], queue="mail")
         assert [job.id for job in await kit.all_jobs(backend)] == ["bills"]
 
-    # -- cleaned up
+    # -- clean up
 
     async def test_cleanup_removes_jobs_completed_longer_ago(self, backend: Backend, clock: HeldClock) -> None:
         # B-CLN-02 B-CLN-04 X-32
@@ -190,7 +190,7 @@ class TestOperators:
         await kit.job_in(backend, S.COMPLETED)
         await kit.refused(backend, backend.cleanup_expired_jobs(ttl), field="ttl")
 
-    # -- kept as long as they must be
+    # -- retention
 
     @pytest.mark.parametrize(
         ("status", "days"),
@@ -250,7 +250,7 @@ class TestOperators:
         assert (await backend.get_job_stats()).total_jobs == 6
 
 
-# By hand, from the documents: the union of what the verbs do, less what only its own verb may do.
+# Written by hand from the documents: the transitions of all operations, except those reserved to one of them.
 BY_HAND: dict[S, set[S]] = {
     S.CREATED: {S.UNSCHEDULED},
     S.WAITING_CHILDREN: {S.UNSCHEDULED},
@@ -269,7 +269,7 @@ LEGAL = [(source, target) for source, targets in BY_HAND.items() for target in s
 
 
 class TestUpdates:
-    """`update_job_status`: for edges the verbs do not cover."""
+    """`update_job_status`: for transitions that no other operation makes."""
 
     @pytest.mark.parametrize(("source", "target"), LEGAL, ids=lambda status: status.value)
     async def test_update_makes_a_legal_move(self, backend: Backend, clock: HeldClock, source: S, target: S) -> None:
@@ -315,7 +315,7 @@ class TestUpdates:
         # B-UPD-02
         job = await kit.job_in(backend, S.FAILED_RETRY)
         await backend.update_job_status(job.id, S.RUNNING)
-        assert (await backend.get_job(job.id)).error_message == "failed to set the stage"
+        assert (await backend.get_job(job.id)).error_message == "failed by the test setup"
         await backend.update_job_status(job.id, S.UNKNOWN_STOPPED, result=b"half", error="power cut")
         half = await backend.get_job(job.id)
         assert (half.result, half.error_message) == (b"half", "power cut")

@@ -56,7 +56,7 @@ JSON_FIELDS: dict[str, tuple[str, Call]] = {
 
 
 def nested(depth: int) -> Any:
-    """Lists within lists."""
+    """Return nested lists."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
@@ -70,7 +70,7 @@ BAD_JSON: dict[str, Any] = {
     "below 64 bits": {"n": -(2**63) - 1},
     "lone surrogate": "\ud800",
     "lone surrogate in a key": {"\udfff": 1},
-    "a key that is no text": {1: "one"},
+    "a key that is not text": {1: "one"},
     "a set": {1, 2},
     "a datetime": [datetime(2026, 1, 1, tzinfo=UTC)],
     "too deep": nested(DEEPEST + 1),
@@ -80,12 +80,12 @@ BAD_JSON: dict[str, Any] = {
 
 
 def every(table: dict[str, Any]) -> pytest.MarkDecorator:
-    """One test for each row: the field that is named in the error, and the call."""
+    """Parametrize with one test per row: the field named in the error, and the call."""
     return pytest.mark.parametrize(("field", "call"), table.values(), ids=table.keys())
 
 
 async def all_refused(backend: Backend, field: str, call: Call, values: list[Any]) -> None:
-    """Every one of the values is refused by the name of the field, and none leaves a trace."""
+    """Check that each value is refused by the name of the field and changes nothing."""
     async with kit.nothing_changes(backend):
         for value in values:
             with pytest.raises(InvalidArgument) as caught:
@@ -94,7 +94,7 @@ async def all_refused(backend: Backend, field: str, call: Call, values: list[Any
 
 
 class TestBadInput:
-    """The same acceptance and the same words on every backend."""
+    """The same acceptance and the same messages on every backend."""
 
     # -- numbers
 
@@ -150,9 +150,9 @@ class TestBadInput:
         }
         async with kit.nothing_changes(backend):
             for call in lists.values():
-                with pytest.raises(InvalidArgument, match=f"tags: must have at most {MOST_TAGS} of them, not 101"):
+                with pytest.raises(InvalidArgument, match=f"tags: must have at most {MOST_TAGS} names, not 101"):
                     await call(backend, many)
-            with pytest.raises(InvalidArgument, match=rf"filter\.tags: must have at most {MOST_TAGS} of them"):
+            with pytest.raises(InvalidArgument, match=rf"filter\.tags: must have at most {MOST_TAGS} names"):
                 await backend.list_jobs(JobFilter(tags=many))
             too_many = [str(number) for number in range(MOST_NAMES + 1)]
             for field, call in {
@@ -161,7 +161,7 @@ class TestBadInput:
                 "queues": lambda b, v: b.dequeue_jobs("w", queues=v),
                 "filter.ids": lambda b, v: b.list_jobs(JobFilter(ids=v)),
             }.items():
-                with pytest.raises(InvalidArgument, match=f"must have at most {MOST_NAMES} of them") as caught:
+                with pytest.raises(InvalidArgument, match=f"must have at most {MOST_NAMES} names") as caught:
                     await call(backend, too_many)
                 assert caught.value.field == field
 
@@ -180,8 +180,8 @@ class TestBadInput:
 
     async def test_a_status_nobody_knows_is_refused(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.RUNNING)
-        await kit.refused(backend, backend.update_job_status(job.id, "SUCCESS"), field="status")  # type: ignore[arg-type]  # a wrong word is the point
-        await kit.refused(backend, backend.list_jobs(JobFilter(statuses=["DONE"])), field="filter.statuses")  # type: ignore[list-item]  # as above
+        await kit.refused(backend, backend.update_job_status(job.id, "SUCCESS"), field="status")  # type: ignore[arg-type]  # a wrong word on purpose
+        await kit.refused(backend, backend.list_jobs(JobFilter(statuses=["DONE"])), field="filter.statuses")  # type: ignore[list-item]  # a wrong word on purpose
 
     async def test_what_is_no_lease_no_outcome_and_no_filter_is_refused(self, backend: Backend) -> None:
         job: Any = await kit.job_in(backend, S.RUNNING)
@@ -212,7 +212,7 @@ class TestBadInput:
             field,
             call,
             [
-                datetime(2026, 1, 1),  # noqa: DTZ001  # a time without a zone is the point
+                datetime(2026, 1, 1),  # noqa: DTZ001  # without a time zone on purpose
                 datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-5))),
                 datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
                 -1,
@@ -277,7 +277,7 @@ class TestBadInput:
             _ = job.data
         assert caught.value.field.startswith("payload")
 
-    # -- JSON that every store and language would give back alike
+    # -- JSON that every store and language reads back unchanged
 
     @every(JSON_FIELDS)
     async def test_unportable_json_is_refused_with_its_path(self, backend: Backend, field: str, call: Call) -> None:
@@ -305,7 +305,7 @@ class TestBadInput:
             assert read.progress == value
             assert read.checkpoint == value
 
-    # -- words about what went wrong are never refused for what is in them
+    # -- error texts are never refused for their content
 
     @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b", "\x1b[31m\r\n\t", "🐙 עולם", "'; DROP TABLE jobs; --"])
     async def test_whatever_a_handler_died_of_can_be_recorded(self, backend: Backend, text: str) -> None:
@@ -375,7 +375,7 @@ GOOD_NAMES = [
     "x" * 255,
     "🐙" * 255,
 ]
-"""All of them different: names are compared as they are, with no folding of case or form."""
+"""All different: names are compared exactly, without folding of case or form."""
 
 JOB_ID: dict[str, Call] = {
     "complete_job": lambda b, v: b.complete_job(v),
@@ -448,7 +448,7 @@ NAMES: dict[str, tuple[str, Call]] = {
 
 
 class TestNames:
-    """Ids, queues, types, tags, keys and workers: the same acceptance and the same words on every backend."""
+    """Ids, queues, types, tags, keys and workers: the same acceptance and the same messages on every backend."""
 
     @every(NAMES)
     async def test_a_bad_name_is_refused(self, backend: Backend, field: str, call: Call) -> None:

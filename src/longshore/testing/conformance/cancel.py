@@ -1,4 +1,4 @@
-"""Cancelled jobs, and jobs that are removed because their options say so."""
+"""Cancelled jobs, and jobs that are removed by their options."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestCancellation:
 
     async def test_held_is_true_or_false(self, backend: Backend) -> None:
         await kit.enqueue(backend, "a")
-        await kit.refused(backend, backend.cancel_jobs(job_ids=["a"], held=1), field="held")  # type: ignore[arg-type]  # that it is no bool is the point
+        await kit.refused(backend, backend.cancel_jobs(job_ids=["a"], held=1), field="held")  # type: ignore[arg-type]  # a wrong type on purpose
 
     async def test_many_jobs_are_cancelled_in_one_call(self, backend: Backend) -> None:
         # B-CAN-11 B-PERF-04
@@ -142,11 +142,11 @@ class TestCancellation:
     async def test_an_acknowledged_cancellation_ends_the_job(
         self, backend: Backend, clock: HeldClock, was_executing: bool, target: S
     ) -> None:
-        # B-ACK-02 B-ACK-03 B-ACK-04 B-ACK-05 X-03: no map comes back, the Queue frees the slot by its own ledger
+        # B-ACK-02 B-ACK-03 B-ACK-04 B-ACK-05 X-03: it returns nothing; the Queue frees the slot by its own record
         job = await kit.job_in(backend, S.CANCELLING)
         clock.advance(1)
         acknowledged = backend.acknowledge_cancellation(job.id, was_executing, lease=kit.lease_of(job))
-        answer: object = await acknowledged  # type: ignore[func-returns-value]  # that it returns nothing is the point
+        answer: object = await acknowledged  # type: ignore[func-returns-value]  # it must return nothing
         assert answer is None
         over = await backend.get_job(job.id)
         assert (over.status, over.finalized_at) == (target, clock.now())
@@ -160,7 +160,7 @@ class TestCancellation:
         assert await backend.complete_job(job.id, b"done", lease=kit.lease_of(job)) == {"worker-1": 1}
         assert await kit.status_of(backend, job.id) is S.COMPLETED
 
-    # -- without an answer
+    # -- unacknowledged
 
     @pytest.mark.parametrize("lease", [None, 30, 86_400], ids=["without an end", "renewed", "long"])
     async def test_a_cancellation_times_out(self, backend: Backend, clock: HeldClock, lease: float | None) -> None:
@@ -173,7 +173,7 @@ class TestCancellation:
             clock.advance(20)
             renewed = await backend.extend_leases({"slow": kit.lease_of(job)}, 30)
             assert renewed["slow"].cancel_requested is True
-            await backend.set_progress("slow", 50, lease=renewed["slow"])  # it is well, and does not listen
+            await backend.set_progress("slow", 50, lease=renewed["slow"])  # it is alive, and ignores the cancellation
             assert await backend.time_out_cancellations(60.000001) == []
         [over] = await backend.time_out_cancellations(60)
         assert (over.id, over.status, over.finalized_at) == ("slow", S.UNKNOWN_STOPPED, clock.now())
@@ -275,21 +275,21 @@ ENDINGS: dict[str, tuple[str, str, Ends]] = {
 
 
 async def finish(backend: Backend, clock: HeldClock, job_id: str, **fields: Any) -> None:
-    """One job from its beginning to its completion, a second after the last one."""
+    """Run one job to its completion, a second after the last one."""
     job = await kit.job_in(backend, S.RUNNING, job_id, **fields)
     clock.advance(1)
     await backend.settle_jobs([Outcome(job.id, kit.lease_of(job))])
 
 
 async def kept(backend: Backend) -> set[str]:
-    """The ids of all jobs there are."""
+    """Return the ids of all jobs."""
     return {job.id for job in await kit.all_jobs(backend)}
 
 
 class TestRemoval:
-    """`remove_on_complete` and `remove_on_fail`: True, or how many of the queue's are kept."""
+    """`remove_on_complete` and `remove_on_fail`: True, or how many of the queue's jobs are kept."""
 
-    # -- it goes itself
+    # -- the job itself
 
     @pytest.mark.parametrize(("option", "last", "ends"), ENDINGS.values(), ids=ENDINGS.keys())
     @pytest.mark.parametrize("value", [True, 0])
@@ -328,7 +328,7 @@ class TestRemoval:
         assert (removed.event, removed.detail, removed.actor) == ("job.removed", {"status": "COMPLETED"}, "")
 
     async def test_what_is_not_its_end_leaves_it_where_it_is(self, backend: Backend) -> None:
-        # M-OPT-09: on the final failure only
+        # M-OPT-09: only on the final failure
         both = {"remove_on_complete": True, "remove_on_fail": True}
         for status in kit.EVERY_STATUS:
             if status not in (S.COMPLETED, S.DEAD):
@@ -396,7 +396,7 @@ class TestRemoval:
         assert await backend.enqueue_job(kit.new_job("again", idempotency_key="order-7")) == "gone"
         assert (await kit.enqueue(backend, "gone")).status is S.INITIAL_PENDING
 
-    # -- the newest are kept
+    # -- the newest jobs are kept
 
     async def test_the_most_recently_finished_are_kept(self, backend: Backend, clock: HeldClock) -> None:
         # M-OPT-08 X-100

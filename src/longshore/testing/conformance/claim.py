@@ -17,9 +17,9 @@ from longshore.testing.conformance.scenarios import S
 
 
 class TestClaiming:
-    """`dequeue_jobs`: eligibility, order, tags, queues, and the mark of the new owner."""
+    """`dequeue_jobs`: eligibility, order, tags, queues, and the record of the new owner."""
 
-    # -- which
+    # -- which jobs
 
     @pytest.mark.parametrize("status", kit.EVERY_STATUS)
     async def test_only_a_job_in_an_eligible_status_is_claimed(self, backend: Backend, status: S) -> None:
@@ -233,7 +233,7 @@ class TestClaiming:
             clock.advance(1)
         assert [job.id for job in await backend.dequeue_jobs("w", limit=5)] == ["j0", "j1", "j2", "j3", "j4"]
 
-    # -- in which order
+    # -- order
 
     async def test_the_oldest_comes_first_whenever_it_was_stored(self, backend: Backend, clock: HeldClock) -> None:
         # B-DEQ-05 B-INV-06 B-DEQ-06 X-13 B-TST-01
@@ -314,7 +314,7 @@ class TestClaiming:
         await kit.enqueue(backend, "from today")
         assert await kit.claimable(backend) == ["from tomorrow", "from today"]
 
-    # -- what it leaves on the record
+    # -- the record
 
     async def test_a_claim_names_the_new_owner_and_the_time(self, backend: Backend, clock: HeldClock) -> None:
         # B-DEQ-07 B-DEQ-08 B-CON-04 T-REC-07 X-70 X-115
@@ -340,7 +340,7 @@ class TestClaiming:
 
 
 class TestTurnover:
-    """What a turn settles, what it claims, and that neither hinders the other."""
+    """`settle_and_dequeue`: what it settles and claims, and that neither hinders the other."""
 
     async def test_a_turn_settles_what_ended_and_claims_what_is_next(self, backend: Backend, clock: HeldClock) -> None:
         # B-DEQ-05 B-FREE-04
@@ -415,14 +415,14 @@ class TestTurnover:
         await kit.enqueue(backend, "next")
         wrong: Any = "explode"
         report, jobs = await backend.settle_and_dequeue(
-            [Outcome("held", kit.STALE), Outcome("nobody", None), Outcome("held", kit.lease_of(job), wrong)],
+            [Outcome("held", kit.STALE), Outcome("unknown", None), Outcome("held", kit.lease_of(job), wrong)],
             "worker-1",
             limit=5,
         )
         assert report.settled == {}
         assert {name: type(error) for name, error in report.refused.items()} == {
             "held": LeaseLost,
-            "nobody": JobNotFound,
+            "unknown": JobNotFound,
         }
         assert [job.id for job in jobs] == ["next"]
         assert await kit.status_of(backend, "held") is S.RUNNING

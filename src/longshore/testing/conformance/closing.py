@@ -81,7 +81,7 @@ EVERY_VERB: dict[str, Callable[[Backend], Awaitable[object]]] = {
     "list_workers": lambda b: b.list_workers(),
     "record_worker_event": lambda b: b.record_worker_event("worker.error", "worker-1", detail={"error": "no route"}),
 }
-"""One good call of each verb, on the jobs that `interruptions` sets out."""
+"""One valid call of each operation, on the jobs that `set_out` stores."""
 
 every_verb = pytest.mark.parametrize("call", EVERY_VERB.values(), ids=EVERY_VERB.keys())
 
@@ -144,11 +144,11 @@ Call = Callable[[Backend], Awaitable[object]]
 
 
 class StoreFailure(Exception):
-    """What the broken clock raises inside a store."""
+    """Raised by the broken clock inside a store."""
 
 
 async def set_out(backend: Backend) -> None:
-    """A job for every verb to work on."""
+    """Store a job for every operation to work on."""
     await kit.job_in(backend, S.RUNNING, "running")
     await kit.job_in(backend, S.CANCELLING, "cancelling")
     await kit.job_in(backend, S.DEAD, "dead")
@@ -159,7 +159,7 @@ async def set_out(backend: Backend) -> None:
 
 
 class TestInterruptions:
-    """Cancellation of the caller, and errors from within."""
+    """Cancellation of the caller, and errors inside the store."""
 
     @every_verb
     async def test_an_internal_error_rolls_back(self, backend: Backend, clock: BreakableClock, call: Call) -> None:
@@ -177,7 +177,7 @@ class TestInterruptions:
 
     @pytest.mark.parametrize("verb", ["enqueue", "claim", "complete", "cancel"])
     async def test_no_operation_succeeds_without_time(self, backend: Backend, clock: BreakableClock, verb: str) -> None:
-        """So that the test above is sure to meet errors."""
+        """Makes sure that the test above meets errors."""
         # B-ERR-04 B-ENQ-10 B-DEQ-16
         await set_out(backend)
         calls: dict[str, Call] = {
@@ -231,7 +231,7 @@ class TestInterruptions:
     async def test_a_call_cancelled_before_it_began_does_nothing(self, backend: Backend) -> None:
         # B-ERR-01
         await backend.count_jobs()
-        task = asyncio.ensure_future(backend.enqueue_job(kit.new_job("")))  # its argument is bad too: who wins is fixed
+        task = asyncio.ensure_future(backend.enqueue_job(kit.new_job("")))  # invalid too: the cancellation must win
         task.cancel()
         with pytest.raises(asyncio.CancelledError):  # X-34
             await task
@@ -246,7 +246,7 @@ class TestInterruptions:
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await kit.enqueue(backend, "last")  # whatever was under way has been written before this
+        await kit.enqueue(backend, "last")  # earlier writes are stored before this one
         for number in range(20):
             assert (await backend.get_job_stats([f"batch {number}"])).total_jobs in (0, 10)
 
@@ -258,7 +258,7 @@ class TestInterruptions:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         found: list[Job] = []
-        while not found:  # the claim may still be made after its caller has gone
+        while not found:  # the claim may still be made after its caller was cancelled
             clock.advance(30)
             await backend.reclaim_expired_leases()
             found = await backend.dequeue_jobs("worker-2")

@@ -1,4 +1,4 @@
-"""Many at once, from several threads and event loops; and every known race staged by name."""
+"""Concurrent calls from several threads and event loops; and every known race as one named test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 async def in_threads(count: int, work: Callable[[int], Awaitable[Answer]]) -> list[Answer]:
-    """Runs the work in this many threads at once, each with its own event loop."""
+    """Run the work in this many threads at once, each with its own event loop."""
 
     def one(number: int) -> Answer:
         return asyncio.run(_awaited(work(number)))
@@ -201,7 +201,7 @@ class TestConcurrency:
         assert len(swept) == len(set(swept)) == 30
         assert {job.crashes for job in await kit.all_jobs(backend)} == {1}
 
-    # -- the known races, one by one
+    # -- known races
 
     async def test_two_claimers_one_job(self, backend: Backend) -> None:
         # B-DEQ-12 B-INV-05

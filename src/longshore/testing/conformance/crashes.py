@@ -1,4 +1,4 @@
-"""A worker disappears: expired leases, unresponsive workers, and the list of workers."""
+"""Lost workers: expired leases, unresponsive workers, and the list of workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _lease_runs_out(backend: Backend, clock: HeldClock) -> None:
 
 
 async def _process_dies(backend: Backend, _clock: HeldClock) -> None:
-    """The worker reports it, under the lease of each job that it holds."""
+    """Report the crash of each running job under its lease."""
     held = await kit.all_jobs(backend, JobFilter(assignee_id="worker-1"))
     outcomes = [Outcome(job.id, job.lease, "crash", error="killed by signal 9") for job in held if job.lease]
     report = await backend.settle_jobs(outcomes)
@@ -45,9 +45,9 @@ every_crash = pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES.key
 
 
 class TestCrashes:
-    """The four ways in which a job loses its owner have the same effect on it."""
+    """The four ways in which a job loses its worker have the same effect."""
 
-    # -- what a crash does to a job
+    # -- the job after a crash
 
     @every_crash
     async def test_a_crash_is_counted_and_requeues(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
@@ -203,7 +203,7 @@ class TestCrashes:
         late = await backend.settle_jobs([Outcome("held", kit.lease_of(held), "crash")])
         assert isinstance(late.refused["held"], LeaseLost)
 
-    # -- leases that ran out
+    # -- expired leases
 
     async def test_the_sweep_takes_a_lease_from_the_instant_it_ends(self, backend: Backend, clock: HeldClock) -> None:
         # T-M4-03 X-45
@@ -227,7 +227,7 @@ class TestCrashes:
         assert await kit.status_of(backend, "short-lived") is S.UNSCHEDULED
 
     async def test_the_sweep_looks_at_the_lease_alone(self, backend: Backend, clock: HeldClock) -> None:
-        """A worker that was never heard of, or is heard of still, makes no difference."""
+        """It does not matter whether the worker is known or still sends heartbeats."""
         await backend.enqueue_jobs([kit.new_job("a"), kit.new_job("b")])
         await kit.claim(backend, "worker-1", lease=10)
         await kit.claim(backend, "worker-1", lease=60)

@@ -19,7 +19,7 @@ from longshore.testing.conformance.scenarios import S
 
 
 async def some_of_each(backend: Backend) -> None:
-    """Jobs that may start and jobs that may not yet, in every way there is, in two queues and several priorities."""
+    """Store due and delayed jobs of every kind, in two queues and with several priorities."""
     for number, queue in enumerate(["mail", "bills", "mail", "bills", "mail", "mail"]):
         await backend.enqueue_job(kit.new_job(f"now {number}", queue=queue, priority=number % 3 - 1, lifo=number == 4))
         later = kit.new_job(f"later {number}", queue=queue, priority=number % 2, lifo=number == 3)
@@ -32,11 +32,11 @@ async def some_of_each(backend: Backend) -> None:
 
 
 async def ids(backend: Backend, **options: object) -> list[str]:
-    """Every job there is, in the order asked for, three to a page."""
+    """Return the ids of all jobs in the requested order, three to a page."""
     found: list[str] = []
     cursor = None
     while True:
-        page = await backend.list_jobs(JobFilter(), limit=3, cursor=cursor, **options)  # type: ignore[arg-type]  # its own options
+        page = await backend.list_jobs(JobFilter(), limit=3, cursor=cursor, **options)  # type: ignore[arg-type]  # options of list_jobs
         found += [job.id for job in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -44,7 +44,7 @@ async def ids(backend: Backend, **options: object) -> list[str]:
 
 
 class TestWaiting:
-    """`count_delayed`, `next_due`, and `list_jobs` by time and the other way round."""
+    """`count_delayed`, `next_due`, and `list_jobs` by time and oldest first."""
 
     async def test_delayed_jobs_are_counted_until_their_time_comes(self, backend: Backend, clock: HeldClock) -> None:
         # M-QUE-06
@@ -120,8 +120,8 @@ class TestWaiting:
         assert ([job.id for job in page.items], page.next_cursor) == (["new"], None)
 
     async def test_the_order_and_the_time_are_asked_for_in_plain_words(self, backend: Backend) -> None:
-        await kit.refused(backend, backend.list_jobs(JobFilter(), oldest_first=1), field="oldest_first")  # type: ignore[arg-type]  # that it is no bool
-        await kit.refused(backend, backend.list_jobs(JobFilter(), due="now"), field="due")  # type: ignore[arg-type]  # as above
+        await kit.refused(backend, backend.list_jobs(JobFilter(), oldest_first=1), field="oldest_first")  # type: ignore[arg-type]  # a wrong type on purpose
+        await kit.refused(backend, backend.list_jobs(JobFilter(), due="now"), field="due")  # type: ignore[arg-type]  # a wrong type on purpose
         await kit.refused(backend, backend.count_delayed(""), field="queue")
         await kit.refused(backend, backend.next_due("mail"), field="queues")
 
@@ -153,7 +153,7 @@ class TestWaiting:
         assert await backend.next_due() == looked_at + kit.seconds(20)
         assert await backend.next_due(after=looked_at) == looked_at + kit.seconds(10)
         assert await backend.next_due(["default"], after=looked_at + kit.seconds(20)) is None
-        await kit.refused(backend, backend.next_due(after=7), field="after")  # type: ignore[arg-type]  # that it is no time is the point
+        await kit.refused(backend, backend.next_due(after=7), field="after")  # type: ignore[arg-type]  # a wrong type on purpose
 
     async def test_a_job_that_goes_back_for_later_tells_when(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "a")
@@ -187,7 +187,7 @@ class TestWaiting:
 
 
 async def told(backend: Backend, job_id: str) -> list[str]:
-    """The names of the job's events, in order."""
+    """Return the names of the job's events, in order."""
     return [event.event for event in await kit.history(backend, job_id)]
 
 
@@ -329,7 +329,7 @@ class TestAnnouncements:
         await backend.announce_due_jobs()
         assert await waiting is True
 
-    @pytest.mark.parametrize("others", ["another who announces", "a worker who claims"])
+    @pytest.mark.parametrize("others", ["another scheduler", "a worker"])
     async def test_each_job_is_announced_once(self, open_backend: OpenBackend, clock: HeldClock, others: str) -> None:
         # M-SCHED-13
         backend = open_backend()
@@ -338,7 +338,7 @@ class TestAnnouncements:
         clock.advance(1)
         rival: Callable[[], Any] = (
             (lambda: second.announce_due_jobs(7))
-            if others == "another who announces"
+            if others == "another scheduler"
             else (lambda: second.dequeue_jobs("w", limit=7))
         )
         announced: list[str] = []

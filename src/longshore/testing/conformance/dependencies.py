@@ -23,7 +23,7 @@ POLICIES = [
 
 
 async def end(backend: Backend, job_id: str, status: S) -> None:
-    """Brings a pending job to this final status."""
+    """Bring a pending job to this final status."""
     if status is S.UNSCHEDULED:
         await backend.cancel_jobs(job_ids=[job_id])
         return
@@ -37,7 +37,7 @@ async def end(backend: Backend, job_id: str, status: S) -> None:
 class TestDependencies:
     """`depends_on` under the policies wait, stop and ignore."""
 
-    # -- the plain way
+    # -- satisfied
 
     async def test_a_job_waits_until_the_one_it_depends_on_has_completed(self, backend: Backend) -> None:
         # X-88
@@ -129,7 +129,7 @@ class TestDependencies:
         await backend.complete_job(parent.id)
         assert await kit.status_of(backend, "child") is S.INITIAL_PENDING
 
-    # -- when a dependency ends otherwise
+    # -- a dependency that does not complete
 
     @pytest.mark.parametrize("ended", ENDED_OTHERWISE)
     @pytest.mark.parametrize("before", [True, False], ids=["before the dependent came", "while it waits"])
@@ -288,7 +288,7 @@ class TestDependencies:
         await kit.run_next(backend, "top")
         assert sorted(await kit.claimable(backend)) == ["left", "right"]
 
-    # -- together with the two-phase submit
+    # -- with the two-phase submit
 
     async def test_a_created_job_waits_for_its_dependencies_only_once_it_is_accepted(self, backend: Backend) -> None:
         await kit.enqueue(backend, "parent")
@@ -312,14 +312,14 @@ MANY = 300
 
 
 def policies(**by_id: str) -> dict[str, Any]:
-    """Options that give single edges a policy of their own."""
+    """Return options that give single edges their policies."""
     return {"options": {"dependency_policies": by_id}}
 
 
 class TestEdges:
-    """What one edge among many decides."""
+    """The effect of one edge among many."""
 
-    # -- what a job says of its dependencies
+    # -- the edges of a job
 
     async def test_a_job_tells_what_it_waits_for_and_whose_part_it_is(self, backend: Backend) -> None:
         # M-JOB-19 M-OPT-16 M-OPT-17 M-SCH-08
@@ -441,7 +441,7 @@ class TestEdges:
             field=field,
         )
 
-    # -- what ends in the middle of a chain
+    # -- a job that ends in the middle of a chain
 
     async def test_a_chain_behind_a_cancelled_step_waits_and_can_be_cancelled(self, backend: Backend) -> None:
         # X-88
@@ -517,7 +517,7 @@ class TestEdges:
         await kit.run_next(backend, "parent")
         assert await backend.dequeue_jobs("worker-1") == []
 
-    # -- very many
+    # -- many dependencies
 
     async def test_a_wide_fan_in_is_set_free_by_the_last_of_very_many(self, backend: Backend) -> None:
         names = [f"p{number}" for number in range(MANY)]
@@ -563,7 +563,7 @@ class TestEdges:
         assert (await backend.count_jobs())[S.UNSCHEDULED] == MANY
 
     async def test_stopping_goes_as_far_as_the_policies_along_the_way_say(self, backend: Backend) -> None:
-        """It ends at jobs that are not accepted, and jobs that ignore it become eligible at once."""
+        """The chain ends at jobs that are not accepted, and jobs that ignore it become eligible at once."""
         await backend.enqueue_jobs(
             [
                 kit.new_job("top"),

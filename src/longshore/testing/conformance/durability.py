@@ -1,4 +1,4 @@
-"""What outlives a backend: everything, where the store is durable; and what two backends on one store see."""
+"""Durability: what a store keeps when it is opened again; and two backends on one store."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from longshore.testing.conformance.scenarios import S
 
 
 class TestDurability:
-    """An acknowledged write is there when the store is opened again."""
+    """An acknowledged write exists when the store is opened again."""
 
     @pytest.fixture
     def durable(self, backend: Backend) -> Backend:
-        """The backend, if what it stores outlives it."""
+        """The backend, if its store is durable."""
         if not backend.capabilities.durable:
-            pytest.skip("the store does not say that it is durable")
+            pytest.skip("the store does not declare that it is durable")
         return backend
 
     async def test_everything_survives_a_close(self, durable: Backend, open_backend: OpenBackend) -> None:
@@ -100,13 +100,13 @@ class TestDurability:
 
 
 class TestSharing:
-    """Two backends on one store are one store."""
+    """Two backends on one store see the same jobs."""
 
     @pytest.fixture
     def shared(self, backend: Backend) -> Backend:
-        """The backend, if another one can be opened on its store."""
+        """The backend, if its store can be opened twice."""
         if not backend.capabilities.shared:
-            pytest.skip("the store does not say that it can be shared")
+            pytest.skip("the store does not declare that it can be shared")
         return backend
 
     async def test_two_backends_see_each_others_writes(self, shared: Backend, open_backend: OpenBackend) -> None:
@@ -153,7 +153,7 @@ class TestSharing:
         # B-INT-01
         second = open_backend()
         await second.count_jobs()
-        await shared.wait_for_change(0)  # it listens from here on
+        await shared.wait_for_change(0)  # it starts to listen here
         for cursor in (None, await kit.last_cursor(shared)):
             waiting = asyncio.create_task(shared.wait_for_change(30, after=cursor))
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What a verb costs: never more because much is stored. Work is counted, never timed."""
+"""The cost of operations, which must not grow with the number of stored jobs. Work is counted, never timed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def _scheduled(backend: Backend, clock: HeldClock, count: int) -> None:
     clock.advance(1)
 
 
-# what is stored, what is asked, and which row of the specification it is about
+# stored jobs, operation, rows of the specification
 BOUNDED: dict[str, tuple[Fill, Call]] = {
     "get_job": (_waiting, lambda b: b.get_job("rare 4")),  # stored last
     "dequeue_jobs among the waiting": (_waiting, lambda b: b.dequeue_jobs("w", limit=5)),
@@ -129,7 +129,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
     "facts_about behind the finished": (_finished, lambda b: b.facts_about("rare 4")),
     "complete_job": (_running, lambda b: b.complete_job("running")),
     "complete_job that is one of many waited for": (_fan_in, lambda b: b.complete_job("p1")),
-    "complete_job that keeps only so many": (_to_be_kept, lambda b: b.complete_job("running")),
+    "complete_job with remove_on_complete": (_to_be_kept, lambda b: b.complete_job("running")),
     "cancel_jobs by id": (_waiting, lambda b: b.cancel_jobs(job_ids=["j3", "j5"])),
     "cancel_jobs by a rare tag": (_waiting, lambda b: b.cancel_jobs(["rare"])),
     "mark_worker_unresponsive": (_running, lambda b: b.mark_worker_unresponsive("worker-1")),
@@ -153,7 +153,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
 
 
 class TestEffort:
-    """The cost of a verb, in the store's own unit and in transactions."""
+    """The cost of an operation, in the store's own unit and in transactions."""
 
     @pytest.mark.parametrize(("fill", "call"), BOUNDED.values(), ids=BOUNDED.keys())
     async def test_the_work_of_an_operation_does_not_grow_with_the_store(
@@ -163,14 +163,14 @@ class TestEffort:
         # B-IDX-01 B-IDX-02 B-IDX-03 B-IDX-04 B-IDX-05 X-92 M-SCH-04 M-SCH-07 M-SCH-09 M-SCH-11
         backend = open_backend()
         if not backend.capabilities.durable:
-            pytest.skip("a store that is not durable may look through all it has")
+            pytest.skip("a store that is not durable may scan all its jobs")
         if work_done is None:
-            pytest.skip("the store has no measure of its work")
+            pytest.skip("the store does not count its work")
         await fill(backend, clock, FEW)
         before = work_done()
         await call(backend)
         among_few = work_done() - before
-        # back to where it began, as far as the verbs allow: what the call took out must not make the second one cheap
+        # restore the first state as far as possible: jobs removed by the first call must not make the second one cheap
         await fill_up(backend, clock, fill)
         before = work_done()
         await call(backend)
@@ -180,7 +180,7 @@ class TestEffort:
 
     @pytest.mark.parametrize("verb", ["enqueue", "dequeue", "settle", "extend", "cancel", "delete"])
     async def test_a_batch_is_one_transaction(self, backend: Backend, clock: BreakableClock, verb: str) -> None:
-        """Every transaction asks the clock once: the same time throughout, and a count of the transactions."""
+        """Every transaction reads the clock once: one time throughout, and a count of the transactions."""
         # B-ENQS-09 B-PERF-04 B-CAN-11 B-DEL-04 B-INV-02
         jobs = [new_job(f"j{number}") for number in range(50)]
         single, batch = jobs[:25], jobs[25:]
@@ -225,7 +225,7 @@ class TestEffort:
 
 
 async def fill_up(backend: Backend, clock: HeldClock, fill: Fill) -> None:
-    """Removes all jobs and fills the store again, with many."""
+    """Remove all jobs and fill the store again, with many."""
     while True:
         page = await backend.list_jobs(JobFilter(), limit=500)
         if not page.items:

@@ -1,4 +1,4 @@
-"""Enqueue: a job is stored whole and once, under its id and its key, and accepted."""
+"""Enqueue: a job is stored whole and once, under its id and its idempotency key, and accepted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = timedelta(days=1)
 
 
 class TestSubmission:
-    """`enqueue_job`, `enqueue_jobs`, `accept_jobs`: identity, durability of what was given, two-phase submit."""
+    """`enqueue_job`, `enqueue_jobs`, `accept_jobs`: identity, stored fields, two-phase submit."""
 
     # -- one job
 
@@ -73,7 +73,7 @@ class TestSubmission:
         # X-12
         later = clock.now() + DAY
         claimed = kit.new_job(
-            "j1", executions=5, retry_count=4, crashes=3, epoch=2, assignee_id="somebody", result=b"42", uid=77
+            "j1", executions=5, retry_count=4, crashes=3, epoch=2, assignee_id="another", result=b"42", uid=77
         ).replace(started_at=later, finalized_at=later, last_retry_at=later, assigned_at=later, error_message="old")
         job = await kit.enqueue(backend, "plain")
         await backend.enqueue_job(claimed)
@@ -133,7 +133,7 @@ class TestSubmission:
         assert second.uid > first.uid
         assert second.status is S.INITIAL_PENDING
 
-    # -- many at once
+    # -- many jobs
 
     async def test_an_empty_batch_stores_nothing_and_is_no_error(self, backend: Backend) -> None:
         # B-ENQS-01
@@ -204,7 +204,7 @@ class TestSubmission:
             field="jobs[1].priority",
         )
 
-    # -- the same work asked for twice
+    # -- idempotency keys
 
     async def test_a_repeated_key_gives_the_first_job_and_changes_nothing(self, backend: Backend) -> None:
         # T-M6-01 X-50
@@ -242,7 +242,7 @@ class TestSubmission:
         assert await backend.enqueue_job(kit.new_job("b", idempotency_key="k")) == "b"
         assert await backend.enqueue_job(kit.new_job("c", idempotency_key="k")) == "b"
 
-    # -- in two steps
+    # -- two-phase submit
 
     async def test_a_created_job_never_runs_until_accepted(self, backend: Backend, clock: HeldClock) -> None:
         job = await kit.enqueue(backend, "j1", status=S.CREATED)
@@ -282,7 +282,7 @@ class TestSubmission:
         clock.advance(60)
         assert (await kit.claim(backend)).id == "later"
 
-    # -- not before its time
+    # -- delayed
 
     async def test_a_job_is_ready_or_scheduled_by_its_run_at(self, backend: Backend, clock: HeldClock) -> None:
         # T-ENQ-01 T-ST-01 T-ST-02 X-87
@@ -297,7 +297,7 @@ class TestSubmission:
         assert len(await kit.claimable(backend)) == 5
 
     async def test_a_delay_counts_from_the_stores_clock(self, backend: Backend, clock: HeldClock) -> None:
-        # X-87: where both are given, run_at wins
+        # X-87: if both are given, run_at applies
         job = await kit.enqueue(backend, "a", delay=30)
         assert (job.delay, job.run_at) == (kit.seconds(30), clock.now() + kit.seconds(30))
         both = await kit.enqueue(backend, "b", delay=30, run_at=clock.now() + kit.seconds(5))
@@ -337,7 +337,7 @@ class TestSubmission:
 
 
 async def add(backend: Backend, *jobs: Job) -> list[Job]:
-    """Adds the jobs; every answer equals the job as read now."""
+    """Add the jobs; check that every answer equals the job as read now."""
     answers = await backend.add_jobs(jobs)
     assert answers == [await backend.get_job(job.id) for job in answers]
     return answers
@@ -510,7 +510,7 @@ class TestAdding:
         assert taken.job_ids == ["by key"]
         [new, again] = await backend.add_jobs([kit.new_job("new"), known[0]], same_only=True)
         assert (new.id, again.id) == ("new", "by key")
-        await kit.refused(backend, backend.add_jobs([kit.new_job()], same_only=1), field="same_only")  # type: ignore[arg-type]  # that is the point
+        await kit.refused(backend, backend.add_jobs([kit.new_job()], same_only=1), field="same_only")  # type: ignore[arg-type]  # a wrong type on purpose
 
     async def test_of_a_removed_job_the_request_is_remembered_with_its_key(self, backend: Backend) -> None:
         printed = {"request": "0123456789abcdef" * 2, "backoff": {"type": "fixed", "delay": 5.0}}
@@ -551,7 +551,7 @@ class TestAdding:
             backend.add_jobs([kit.new_job("a", depends_on=["b"]), kit.new_job("b", depends_on=["a"])]),
             field="depends_on",
         )
-        await kit.refused(backend, backend.add_jobs("a"), field="jobs")  # type: ignore[arg-type]  # that it is no list is the point
+        await kit.refused(backend, backend.add_jobs("a"), field="jobs")  # type: ignore[arg-type]  # a wrong type on purpose
         await kit.refused(backend, backend.add_jobs([kit.new_job()], connection=object()), field="connection")
 
     async def test_concurrent_adds_of_one_job_store_it_once(self, backend: Backend, open_backend: OpenBackend) -> None:

@@ -1,4 +1,4 @@
-"""The durable log: one event for every transition, numbered within its job without a gap, followed by cursors."""
+"""The durable log: one event for every transition, numbered within its job without a gap, read by cursors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORIES: dict[S, list[str]] = {
 
 
 async def a_long_life(backend: Backend, clock: HeldClock, job_id: str = "j1") -> None:
-    """Two-phase submit, a crash, a hand-back, a failure, a burial, a retry, a cancellation outrun by the result."""
+    """Run a job through a two-phase submit, a crash, a release, a failure, a burial, a retry and a cancellation."""
     await kit.enqueue(backend, job_id, status=S.CREATED, max_crashes=5)
     await backend.accept_jobs([job_id])
     await kit.claim(backend, "worker-1")
@@ -54,7 +54,7 @@ async def a_long_life(backend: Backend, clock: HeldClock, job_id: str = "j1") ->
 class TestEvents:
     """`read_events`, `end_of_events` and `wait_for_change`."""
 
-    # -- what is written
+    # -- write
 
     @pytest.mark.parametrize("status", kit.EVERY_STATUS)
     async def test_every_transition_writes_its_event_and_nothing_else_does(self, backend: Backend, status: S) -> None:
@@ -125,7 +125,7 @@ class TestEvents:
         assert [event.job_seq for event in events] == [1, 2, 3, 4, 1]
         assert events[3].job_uid == job.uid != events[4].job_uid
 
-    # -- followed
+    # -- read
 
     async def test_a_follower_gets_every_event_once(self, backend: Backend, clock: HeldClock) -> None:
         await a_long_life(backend, clock)
@@ -195,7 +195,7 @@ class TestEvents:
         for queue in (None, "mail"):
             assert [event.job_id for event in await backend.read_events(cursor, queue=queue)] == ["news"]
 
-    # -- pruned
+    # -- prune
 
     async def test_old_events_are_pruned_and_their_cursors_say_so(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "old")
@@ -207,9 +207,9 @@ class TestEvents:
         with pytest.raises(CursorExpired):
             await backend.read_events(first.cursor)
         assert [event.job_id for event in await backend.read_events()] == ["new"]
-        # nothing between this cursor and the oldest event kept was lost
+        # no event was lost between this cursor and the oldest event kept
         assert [event.job_id for event in await backend.read_events(second.cursor)] == ["new"]
-        # there are later events; only reading reports that some are gone
+        # there are later events; only a read reports that some are gone
         assert await backend.wait_for_change(0, after=first.cursor) is True
 
     async def test_waiting_ignores_what_other_queues_prune(self, backend: Backend, clock: HeldClock) -> None:
@@ -246,7 +246,7 @@ class TestEvents:
             await backend.read_events(cursor)
         assert caught.value.field == "after"
 
-    # -- waited for
+    # -- wait
 
     async def test_waiting_ends_with_the_next_change(self, backend: Backend) -> None:
         # B-INT-01
@@ -268,10 +268,10 @@ class TestEvents:
         assert await backend.wait_for_change(0.001) is False
 
     async def test_a_look_that_finds_nothing_wakes_nobody(self, backend: Backend) -> None:
-        """Else two idle workers would wake one another for ever."""
+        """Otherwise two idle workers would wake each other forever."""
         await backend.count_jobs()
-        await backend.dequeue_jobs("worker-1")  # a store may note its first writer, which is a change
-        while await backend.wait_for_change(0.1):  # over the network the signal of it comes a moment later
+        await backend.dequeue_jobs("worker-1")  # a store may record its first writer, which is a change
+        while await backend.wait_for_change(0.1):  # over the network the notification arrives a moment later
             pass
         waiting = asyncio.create_task(backend.wait_for_change(30))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The fixtures the kit's tests ask for. An author supplies `connect_store` and takes these into a conftest.py."""
+"""The fixtures of the kit. A backend's author defines `connect_store` and imports these in a conftest.py."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from longshore.core.clock import HeldClock
 from longshore.testing.conformance.scenarios import audit
 
 OpenBackend = Callable[[], Backend]
-"""Opens one more backend on the test's store; all of them are closed when the test ends."""
+"""Opens one more backend on the test's store; all are closed when the test ends."""
 
 WorkDone = Callable[[], int]
-"""How much work the store has done so far, in whatever unit it can count."""
+"""The work the store has done so far, in a unit that it can count."""
 
 
 class BreakableClock(HeldClock):
-    """A clock that moves only when told to, counts who asks it, and can be broken: any store then fails inside."""
+    """A clock that moves only when a test moves it, counts its reads, and can raise an error inside a store."""
 
     def __init__(self) -> None:
         super().__init__()
         self.readings = 0
         self.on_reading: Callable[[], None] | None = None
-        """Called at every reading, in the store's own thread: to stage a race inside a transaction."""
+        """Called at every read, in the store's own thread, to stage a race inside a transaction."""
         self._error: Exception | None = None
 
     def now(self) -> datetime:
-        """The time it was last set to, unless it is broken."""
+        """Return the time it was last set to, unless it is broken."""
         self.readings += 1
         if self.on_reading is not None:
             self.on_reading()
@@ -41,7 +41,7 @@ class BreakableClock(HeldClock):
 
     @contextmanager
     def broken(self, error: Exception) -> Iterator[None]:
-        """Within this, every reading raises the error."""
+        """Raise the error at every read inside this block."""
         self._error = error
         try:
             yield
@@ -51,13 +51,13 @@ class BreakableClock(HeldClock):
 
 @pytest.fixture
 def clock() -> BreakableClock:
-    """The store's clock, held still."""
+    """The store's clock, which moves only when a test moves it. See docs/write-a-backend.md."""
     return BreakableClock()
 
 
 @pytest_asyncio.fixture
 async def open_backend(connect_store: OpenBackend) -> AsyncIterator[OpenBackend]:
-    """A callable that opens one more backend on the same store."""
+    """A callable that opens one more backend on the same store. See docs/write-a-backend.md."""
     opened: list[Backend] = []
 
     def opening() -> Backend:
@@ -71,7 +71,7 @@ async def open_backend(connect_store: OpenBackend) -> AsyncIterator[OpenBackend]
 
 @pytest_asyncio.fixture
 async def backend(open_backend: OpenBackend) -> AsyncIterator[Backend]:
-    """The backend under test; its whole log and its counts are audited after each test."""
+    """The backend under test; its log and counts are audited after each test. See docs/write-a-backend.md."""
     opened = open_backend()
     yield opened
     await audit(opened)
@@ -79,8 +79,9 @@ async def backend(open_backend: OpenBackend) -> AsyncIterator[Backend]:
 
 @pytest.fixture
 def work_done() -> WorkDone | None:
-    """How much work the store has done so far (virtual machine steps, rows read): override it for a durable store.
+    """The work the store has done so far (virtual machine steps, rows read). See docs/write-a-backend.md.
 
-    With None, the tests that compare the work of a verb at two sizes are skipped.
+    Override it for a durable store. With None, the tests that compare the work of an operation at two sizes are
+    skipped.
     """
     return None

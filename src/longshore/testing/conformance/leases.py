@@ -1,4 +1,4 @@
-"""Who may write: leases that run out, epochs that only grow, and the fence before every write a worker makes."""
+"""Leases: their expiry, growing epochs, and the check before every write of a worker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FENCED: dict[str, FencedWrite] = {
     "save_checkpoint": lambda b, job_id, lease: b.save_checkpoint(job_id, {"page": 3}, lease=lease),
     "complete_job": lambda b, job_id, lease: b.complete_job(job_id, b"done", lease=lease),
     "fail_job": lambda b, job_id, lease: b.fail_job(job_id, "broken", lease=lease),
-    "bury_job": lambda b, job_id, lease: b.bury_job(job_id, "broken for good", lease=lease),
+    "bury_job": lambda b, job_id, lease: b.bury_job(job_id, "permanently broken", lease=lease),
     "stop_job": lambda b, job_id, lease: b.stop_job(job_id, "stopped", lease=lease),
     "stop_job_with_retry": lambda b, job_id, lease: b.stop_job_with_retry(job_id, "stopped", lease=lease),
     "mark_job_unknown_stopped": lambda b, job_id, lease: b.mark_job_unknown_stopped(job_id, lease=lease),
@@ -49,9 +49,9 @@ every_fenced_write = pytest.mark.parametrize("write", FENCED.values(), ids=FENCE
 
 
 class TestLeases:
-    """The lease of a claim, its end, and what it fences."""
+    """The lease of a claim, its expiry, and the writes that it fences."""
 
-    # -- the fence, in the order its answers are documented
+    # -- the checks, in the documented order
 
     @every_fenced_write
     async def test_first_an_unknown_job_is_not_found(self, backend: Backend, write: FencedWrite) -> None:
@@ -74,11 +74,11 @@ class TestLeases:
     async def test_then_a_lease_that_has_ended_is_expired_whoever_asks(
         self, backend: Backend, clock: HeldClock, write: FencedWrite, status: S
     ) -> None:
-        # T-M4-02 X-45: expired from the very instant it ends, and asked before the token
+        # T-M4-02 X-45: expired from the instant it ends, and checked before the token
         job = await kit.job_in(backend, status)
         lease = kit.lease_of(job)
         clock.set(kit.moment(lease.expires_at))
-        for one in (lease, replace(lease, token="of somebody else")):
+        for one in (lease, replace(lease, token="another")):
             caught = await kit.refused(backend, write(backend, job.id, one), LeaseLost)
             assert (caught.job_id, caught.reason) == (job.id, "expired")
 
@@ -88,7 +88,7 @@ class TestLeases:
         # T-M4-02 X-45 X-61 X-66
         job = await kit.job_in(backend, status)
         lease = kit.lease_of(job)
-        for one in (replace(lease, token="of somebody else"), replace(lease, epoch=lease.epoch + 1)):
+        for one in (replace(lease, token="another"), replace(lease, epoch=lease.epoch + 1)):
             caught = await kit.refused(backend, write(backend, job.id, one), LeaseLost)
             assert caught.reason == "mismatch"
 
@@ -113,16 +113,16 @@ class TestLeases:
             try:
                 await write(backend, job.id, kit.lease_of(job))
             except InvalidTransition:
-                continue  # the other of the two statuses is the one this verb is for
+                continue  # this operation is for the other of the two statuses
             assert before != (
                 await backend.get_job(job.id),
                 await kit.history(backend, job.id),
                 await backend.read_logs(job.id),
             )
             return
-        pytest.fail("the lease of neither a RUNNING nor a CANCELLING job was accepted")
+        pytest.fail("no lease of a RUNNING or CANCELLING job was accepted")
 
-    # -- a claim's lease
+    # -- the lease of a claim
 
     async def test_every_claim_raises_the_epoch_and_has_a_new_token(self, backend: Backend, clock: HeldClock) -> None:
         # T-M4-01 X-46
@@ -163,12 +163,12 @@ class TestLeases:
         assert await kit.status_of(backend, "j1") is S.COMPLETED
 
     async def test_without_a_lease_whoever_calls_may_report(self, backend: Backend, clock: HeldClock) -> None:
-        # X-111: the storage document's rule, even after the lease has ended
+        # X-111: a rule of the storage document, even after the lease has expired
         job = await kit.job_in(backend, S.RUNNING)
         clock.advance(3600)
         assert await backend.complete_job(job.id, b"late") == {"worker-1": 1}
 
-    # -- kept alive
+    # -- renewed
 
     async def test_a_renewed_lease_counts_from_now(self, backend: Backend, clock: HeldClock) -> None:
         job = await kit.job_in(backend, S.RUNNING)
@@ -179,10 +179,10 @@ class TestLeases:
         clock.advance(29)
         assert await backend.reclaim_expired_leases() == []
         assert (await backend.get_job(job.id)).lease == renewed[job.id]
-        await backend.complete_job(job.id, lease=lease)  # the first copy is good too: token and epoch are the claim
+        await backend.complete_job(job.id, lease=lease)  # the first copy is valid: token and epoch identify the claim
 
     async def test_renewing_returns_only_the_leases_still_held(self, backend: Backend, clock: HeldClock) -> None:
-        # B-ERR-07: no error, and what is lost is simply absent
+        # B-ERR-07: no error; lost leases are absent from the answer
         expired = await kit.job_in(backend, S.RUNNING, "expired")
         clock.advance(20)
         held = await kit.job_in(backend, S.RUNNING, "held")
@@ -240,7 +240,7 @@ class TestLeases:
 
     async def test_a_job_may_be_given_back_for_later(self, backend: Backend, clock: HeldClock) -> None:
         job = await kit.job_in(backend, S.RUNNING)
-        await backend.release_lease(job.id, kit.lease_of(job), run_at=60, reason="nobody here knows this type")
+        await backend.release_lease(job.id, kit.lease_of(job), run_at=60, reason="unknown type")
         assert await kit.claimable(backend) == []
         clock.advance(60)
         assert await kit.claimable(backend) == [job.id]

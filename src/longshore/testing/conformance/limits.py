@@ -19,13 +19,13 @@ from longshore.testing.conformance.scenarios import S, claim, enqueue, job_in, l
 
 
 async def fill(backend: Backend, count: int, key: str | None = None, **fields: object) -> list[str]:
-    """Enqueues jobs of one concurrency key, named after it."""
+    """Enqueue jobs of one concurrency key, named after it."""
     jobs = [new_job(f"{key or 'job'} {number}", concurrency_key=key, **fields) for number in range(count)]
     return await backend.enqueue_jobs(jobs)
 
 
 async def take(backend: Backend, limit: int = 100, **options: object) -> list[str]:
-    """Claims and keeps."""
+    """Claim jobs and keep them."""
     return [job.id for job in await backend.dequeue_jobs("worker-1", limit=limit, **options)]  # type: ignore[arg-type]  # options of dequeue_jobs
 
 
@@ -81,7 +81,7 @@ class TestLimits:
             ("queue.resumed", "mail", None),
         ]
 
-    # -- what runs at once in a queue
+    # -- concurrency limit of a queue
 
     async def test_a_queue_never_runs_more_than_its_limit(self, backend: Backend) -> None:
         # B-CON-03
@@ -115,7 +115,7 @@ class TestLimits:
         await backend.acknowledge_cancellation("k 0", True)
         assert await take(backend) == ["k 1"]
 
-    # -- what runs at once under a key
+    # -- concurrency limit of a key
 
     async def test_a_key_never_runs_more_than_its_limit_and_the_others_go_on(self, backend: Backend) -> None:
         # M-FUT-07
@@ -208,8 +208,8 @@ class TestLimits:
         assert await take(backend) == ["k 0"]
         clock.advance(30)
         await backend.reclaim_expired_leases()
-        assert await take(backend) == ["k 0"]  # it kept its place
-        await backend.fail_job("k 0", "to the back of the line")
+        assert await take(backend) == ["k 0"]  # it kept its sort key
+        await backend.fail_job("k 0", "sorted last")
         assert await take(backend) == ["k 1"]
 
     async def test_a_dependent_set_free_under_a_full_key_waits_its_turn(self, backend: Backend) -> None:
@@ -303,14 +303,14 @@ class TestLimits:
         assert await backend.cancel_jobs(job_ids=["mine 0"]) == (["mine 0"], [])
         assert await take(backend, types=["mine"]) == ["mine 1"]
 
-    # -- limits that change
+    # -- changed limits
 
     async def test_a_raised_limit_takes_hold_at_once(self, backend: Backend) -> None:
         await backend.set_limits("default", running=1, per_key=1)
         await fill(backend, 5, "k")
         assert await take(backend) == ["k 0"]
         await backend.set_limits("default", per_key=3)
-        assert await take(backend) == []  # the queue's own limit still holds
+        assert await take(backend) == []  # the queue's own limit still applies
         await backend.set_limits("default", running=2)
         assert await take(backend) == ["k 1"]
         await backend.set_limits("default", running=None)
@@ -350,12 +350,12 @@ class TestLimits:
     @pytest.mark.parametrize("limit", ["running", "per_key"])
     @pytest.mark.parametrize("value", [0, -1, True, 1.5, "3"])
     async def test_a_limit_is_a_whole_number_of_at_least_one(self, backend: Backend, limit: str, value: object) -> None:
-        await refused(backend, backend.set_limits("default", **{limit: value}), field=limit)  # type: ignore[arg-type]  # a wrong type is the point
+        await refused(backend, backend.set_limits("default", **{limit: value}), field=limit)  # type: ignore[arg-type]  # a wrong type on purpose
 
-    # -- under churn
+    # -- random operations
 
     async def test_no_limit_is_ever_exceeded_whatever_comes_and_goes(self, backend: Backend, clock: HeldClock) -> None:
-        """A long seeded walk; after each step the store's own counts are held against the limits."""
+        """A long seeded walk; after each step the store's counts are compared with the limits."""
         # B-TST-01
         await backend.set_limits("default", running=6, per_key=2)
         for key in ("a", "b", "c", "d"):
@@ -503,14 +503,14 @@ class TestRates:
 
     @pytest.mark.parametrize("limit", ["rate", "rate_per_key"])
     async def test_a_rate_is_a_rate(self, backend: Backend, limit: str) -> None:
-        await refused(backend, backend.set_limits("default", **{limit: 5}), field=limit)  # type: ignore[arg-type]  # a wrong type is the point
+        await refused(backend, backend.set_limits("default", **{limit: 5}), field=limit)  # type: ignore[arg-type]  # a wrong type on purpose
 
     @pytest.mark.parametrize("tags", [(), ("x",)], ids=["all", "by tag"])
     async def test_a_clock_set_back_forgets_later_windows(
         self, open_backend: OpenBackend, clock: HeldClock, tags: tuple[str, ...]
     ) -> None:
-        """A key that is idle again is forgotten with its window, also if that lies ahead by now."""
-        backend = open_backend()  # whose log is not audited: the times in it go back
+        """A key that is idle again is forgotten with its window, even if the window is in the future by now."""
+        backend = open_backend()  # its log is not audited: the times in it go back
         await backend.set_limits("default", rate_per_key=Rate(1, 10))
         await backend.enqueue_job(new_job("first", concurrency_key="a", tags=["x"]))
         (first,) = await backend.dequeue_jobs("worker", tags, 5)

@@ -24,7 +24,7 @@ from longshore.testing.conformance.scenarios import S
 
 
 async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
-    """Jobs that differ in everything a filter asks about, with text that looks like patterns and like SQL."""
+    """Store jobs that differ in every field of a filter, with text that looks like patterns and like SQL."""
     odd = ["100% sure", "under_score", "back\\slash", "quote ' and \"", "名前 emoji 🐙", "[a-z]*?", "; DROP TABLE jobs"]
     for number, status in enumerate(kit.EVERY_STATUS * 2):
         clock.advance(1)
@@ -55,7 +55,7 @@ async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
 
 
 def as_stored(job: Job) -> Record:
-    """The record behind a public job, with all that a filter can see."""
+    """Return the record of a public job, with every field that a filter reads."""
     record = record_of(job.replace(status=S.INITIAL_PENDING), to_micros(kit.moment(job.created_at)))
     record.status = job.status
     record.assignee_id = job.assignee_id
@@ -76,7 +76,7 @@ FILTERS: dict[str, JobFilter] = {
     "a tag": JobFilter(tags=["eu"]),
     "all tags": JobFilter(tags=["slow", "eu"]),
     "no such tag": JobFilter(tags=["eu", "EU"]),
-    "ids": JobFilter(ids=["job 3 quote ' and \"", "job 0 100% sure", "nobody"]),
+    "ids": JobFilter(ids=["job 3 quote ' and \"", "job 0 100% sure", "unknown"]),
     "text in an id": JobFilter(text="job 1"),
     "text in a type": JobFilter(text="status"),
     "text in a payload": JobFilter(text="Bergen"),
@@ -84,8 +84,8 @@ FILTERS: dict[str, JobFilter] = {
     "text by case": JobFilter(text="bergen"),
     "text with a percent sign": JobFilter(text="0% s"),
     "text with an underscore": JobFilter(text="under_"),
-    "an underscore is no wildcard": JobFilter(text="under score"),
-    "a percent sign is no wildcard": JobFilter(text="%"),
+    "an underscore is not a wildcard": JobFilter(text="under score"),
+    "a percent sign is not a wildcard": JobFilter(text="%"),
     "text with a backslash": JobFilter(text="k\\s"),
     "text with a quote": JobFilter(text="' and"),
     "text beyond ASCII": JobFilter(text="名前 emoji 🐙"),
@@ -151,7 +151,7 @@ class TestLooking:
         found = {name: [job.id for job in await kit.all_jobs(backend, f, limit=5)] for name, f in FILTERS.items()}
         expected = {name: [job.id for job in crowd if matches(f, as_stored(job))] for name, f in FILTERS.items()}
         assert found == expected
-        # or else it would compare nothing with nothing
+        # otherwise it would compare empty lists
         assert sum(bool(ids) for ids in expected.values()) > 30
         assert len(expected["everything"]) == len(crowd) == 2 * len(kit.EVERY_STATUS)
 
@@ -187,7 +187,7 @@ class TestLooking:
             assert job == await backend.get_job(job.id)
 
     async def test_a_cursor_stays_valid_while_jobs_change(self, backend: Backend, clock: HeldClock) -> None:
-        """No job that was there all the time is missed or shown twice; not even if the cursor's own job is gone."""
+        """No job that existed throughout is missed or repeated, even if the cursor's own job was removed."""
         for number in range(10):
             await kit.job_in(backend, S.COMPLETED, f"j{number}", created_at=clock.now() - timedelta(days=number % 3))
         page = await backend.list_jobs(JobFilter(), limit=3)
@@ -203,7 +203,7 @@ class TestLooking:
     async def test_a_cursor_that_was_never_given_out_is_refused(self, backend: Backend) -> None:
         await kit.refused(backend, backend.list_jobs(JobFilter(), cursor="what page?"), field="cursor")
 
-    # -- numbers
+    # -- counts
 
     async def test_the_statistics_put_every_status_into_its_bucket(self, backend: Backend) -> None:
         # B-STAT-01 B-STAT-02 B-STAT-03 B-STAT-04 B-STAT-05 B-STAT-06 B-STAT-07 B-OBS-03 X-31
@@ -308,20 +308,20 @@ class TestLooking:
 
 
 async def explained(backend: Backend, job_id: str) -> Explanation:
-    """Why a job does not run; checks that the explanation is valid JSON."""
+    """Explain why a job does not run; check that the explanation is valid JSON."""
     explanation = explanation_of(await backend.facts_about(job_id))
     assert json.loads(json.dumps(explanation.as_json()))["job_id"] == job_id
     return explanation
 
 
 async def reason(backend: Backend, job_id: str, kind: str) -> Reason:
-    """The one reason of this kind."""
+    """Return the one reason of this kind."""
     [found] = [reason for reason in (await explained(backend, job_id)).reasons if reason.kind == kind]
     return found
 
 
 async def hire(backend: Backend, worker_id: str = "w", **fields: object) -> None:
-    """A worker with a recent heartbeat."""
+    """Store a worker with a recent heartbeat."""
     await backend.heartbeat_worker(WorkerInfo(id=worker_id, concurrency=10, **fields))  # type: ignore[arg-type]  # fields of WorkerInfo
 
 

@@ -1,4 +1,4 @@
-"""What a store keeps: every field of a job and a schedule, what a running job writes, and the operations it offers."""
+"""Records: every field of a job and a schedule, the notes of a running job, and the operations of a store."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ class TestRecords:
         # M-FUT-12
         job = await kit.enqueue(backend, "j1", tags=["eu"], options={"k": [1]})
         with pytest.raises(dataclasses.FrozenInstanceError):
-            job.priority = 9  # type: ignore[misc]  # that it cannot be set is the point
+            job.priority = 9  # type: ignore[misc]  # it must be read-only
         assert job.replace(priority=9, status=S.COMPLETED).priority == 9
         assert await backend.get_job("j1") == job
         assert not [name for name in dir(job) if asyncio.iscoroutinefunction(getattr(job, name, None))]
 
-    # -- found again
+    # -- filters
 
     async def test_jobs_are_found_by_what_they_are_known_by(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCH-04 M-SCH-05 M-SCH-06 M-SCH-07 M-SCH-08 M-SCH-09
@@ -191,7 +191,7 @@ class TestRecords:
         await backend.remove_schedule("daily")
         assert await backend.next_firing() is None
 
-    # -- what waits for what
+    # -- dependencies
 
     async def test_edges_are_kept_in_order_once_each_and_go_with_their_job(self, backend: Backend) -> None:
         # M-SCH-12 M-SCH-13
@@ -209,7 +209,7 @@ class TestRecords:
         await backend.delete_jobs(job_ids=["b"])
         assert (await backend.get_job("j1")).depends_on == ("b",)
 
-    # -- until it has been kept long enough
+    # -- retention
 
     async def test_retention_reaches_every_queue(self, backend: Backend, clock: HeldClock) -> None:
         queues = [f"q{number}" for number in range(45)]
@@ -247,7 +247,7 @@ JSON_VALUES: list[Any] = [
 
 
 class TestNotes:
-    """`set_progress`, `append_log`, `read_logs`, `save_checkpoint`; that they are fenced is shown with the leases."""
+    """`set_progress`, `append_log`, `read_logs`, `save_checkpoint`; the lease tests cover their fences."""
 
     @pytest.mark.parametrize("value", JSON_VALUES, ids=repr)
     async def test_progress_is_the_last_json_value(self, backend: Backend, clock: HeldClock, value: Any) -> None:
@@ -361,7 +361,7 @@ DOCUMENTED = {
     "delete_jobs": ("tags", "job_ids", "queue"),
     "close": (),
 }
-"""The verbs of the storage document under their names here; leases, queues and the rest are this contract's own."""
+"""The operations of the storage document by their names here; leases, queues and others belong to this contract."""
 
 BEYOND_IT = (
     *("accept_jobs", "extend_leases", "release_lease", "bury_job", "settle_jobs", "reclaim_expired_leases"),
@@ -374,7 +374,7 @@ BEYOND_IT = (
 
 
 class TestSurface:
-    """What any caller may take for granted before the first job is stored."""
+    """What a caller may rely on before the first job is stored."""
 
     async def test_every_documented_verb_is_there_with_its_parameters(self, backend: Backend) -> None:
         # B-API-01 B-UPD-09

@@ -1,4 +1,4 @@
-"""Brings jobs to the state a test needs, and reads what happened."""
+"""Brings jobs to the status a test needs, and reads their history."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _SIDE_BY_SIDE = timedelta(seconds=1)
 
 
 def new_job(job_id: str | None = None, **fields: Any) -> Job:
-    """A job to enqueue; only what a test is about needs to be said."""
+    """Return a job to enqueue; a test names only the fields it is about."""
     if job_id is not None:
         fields["id"] = job_id
     return Job(**{"type": "email", **fields})
 
 
 async def enqueue(backend: Backend, job_id: str | None = None, **fields: Any) -> Job:
-    """Stores a new job and returns it as stored."""
+    """Store a new job and return it as stored."""
     return await backend.get_job(await backend.enqueue_job(new_job(job_id, **fields)))
 
 
 async def claim(backend: Backend, assignee_id: str = WORKER, **options: Any) -> Job:
-    """Claims the one job that comes next."""
+    """Claim the next job."""
     [job] = await backend.dequeue_jobs(assignee_id, **options)
     return job
 
 
 async def claimable(backend: Backend, limit: int = 100, **options: Any) -> list[str]:
-    """The ids that a worker would get now, in order; the jobs are released again."""
+    """Return the ids that a worker would claim now, in order; the jobs are released again."""
     jobs = await backend.dequeue_jobs("onlooker", limit=limit, **options)
     for job in jobs:
         await backend.release_lease(job.id, lease_of(job), run_at=job.run_at)
@@ -54,13 +54,13 @@ async def claimable(backend: Backend, limit: int = 100, **options: Any) -> list[
 
 
 async def run_next(backend: Backend, job_id: str) -> None:
-    """Claims and completes the job that comes next, which is this one."""
+    """Claim and complete the next job, which must be this one."""
     assert (await claim(backend)).id == job_id
     await backend.complete_job(job_id)
 
 
 async def retain(backend: Backend) -> int:
-    """Applies retention until there is nothing left to remove; how much it removed."""
+    """Apply retention until nothing is left to remove; return how much it removed."""
     removed = 0
     while batch := await backend.apply_retention():
         removed += batch
@@ -68,33 +68,33 @@ async def retain(backend: Backend) -> int:
 
 
 def schedule(schedule_id: str = "nightly", job: Job | None = None, **repeat: Any) -> Schedule:
-    """A schedule; by default it repeats every minute."""
+    """Return a schedule; by default it repeats every minute."""
     return Schedule(id=schedule_id, job=job or new_job(), repeat=Repeat(**(repeat or {"every": 60})))
 
 
 def lease_of(job: Job) -> Lease:
-    """The lease of a job that is held."""
+    """Return the lease of a running job."""
     assert job.lease is not None
     return job.lease
 
 
 def moment(value: object) -> datetime:
-    """A time that must be there."""
+    """Return a time that must not be None."""
     assert isinstance(value, datetime)
     return value
 
 
 async def job_in(backend: Backend, status: JobStatus, job_id: str | None = None, **fields: Any) -> Job:
-    """A job brought to this status by the shortest path of operations; `WORKER` holds it if the status needs an owner.
+    """Bring a job to this status by the shortest path of operations; `WORKER` holds it if the status needs an owner.
 
-    It carries its own id as a tag, so that it alone can be claimed among others.
+    The job has its own id as a tag, so that it alone can be claimed.
     """
     job = new_job(job_id, **fields)
     job = job.replace(tags=(*job.tags, job.id))
     if status is S.CREATED:
         job = job.replace(status=S.CREATED)
     elif status is S.WAITING_CHILDREN:
-        job = job.replace(depends_on=job.depends_on or ("a job nobody has enqueued",))
+        job = job.replace(depends_on=job.depends_on or ("a job that does not exist",))
     await backend.enqueue_job(job)
     if status is S.UNSCHEDULED:
         await backend.cancel_jobs(job_ids=[job.id])
@@ -109,22 +109,22 @@ async def job_in(backend: Backend, status: JobStatus, job_id: str | None = None,
 
 _FROM_RUNNING: dict[JobStatus, Callable[[Backend, Job], Awaitable[object]]] = {
     S.CANCELLING: lambda backend, job: backend.cancel_jobs(job_ids=[job.id]),
-    S.FAILED_RETRY: lambda backend, job: backend.fail_job(job.id, "failed to set the stage"),
+    S.FAILED_RETRY: lambda backend, job: backend.fail_job(job.id, "failed by the test setup"),
     S.UNKNOWN_RETRY: lambda backend, job: backend.release_lease(job.id, lease_of(job)),
     S.COMPLETED: lambda backend, job: backend.complete_job(job.id, b"done"),
     S.STOPPED: lambda backend, job: backend.stop_job(job.id),
     S.UNKNOWN_STOPPED: lambda backend, job: backend.mark_job_unknown_stopped(job.id),
-    S.DEAD: lambda backend, job: backend.bury_job(job.id, "buried to set the stage"),
+    S.DEAD: lambda backend, job: backend.bury_job(job.id, "buried by the test setup"),
 }
 
 
 async def status_of(backend: Backend, job_id: str) -> JobStatus:
-    """Where the job stands."""
+    """Return the current status of the job."""
     return (await backend.get_job(job_id)).status
 
 
 async def all_jobs(backend: Backend, wanted: JobFilter | None = None, *, limit: int = 500) -> list[Job]:
-    """Every job that matches, page by page, newest first."""
+    """Return every matching job, page by page, newest first."""
     found: list[Job] = []
     cursor = None
     while True:
@@ -136,7 +136,7 @@ async def all_jobs(backend: Backend, wanted: JobFilter | None = None, *, limit: 
 
 
 async def log_of(backend: Backend, **filters: Any) -> list[JobEvent]:
-    """The whole event log, batch by batch."""
+    """Return the whole event log, page by page."""
     found: list[JobEvent] = []
     while True:
         events = await backend.read_events(found[-1].cursor if found else None, **filters)
@@ -146,28 +146,28 @@ async def log_of(backend: Backend, **filters: Any) -> list[JobEvent]:
 
 
 async def history(backend: Backend, job_id: str) -> list[JobEvent]:
-    """What happened to one job, in the order it happened."""
+    """Return the events of one job, in order."""
     return sorted(await log_of(backend, job_id=job_id), key=lambda event: (event.job_uid or 0, event.job_seq))
 
 
 async def story(backend: Backend, job_id: str) -> list[str]:
-    """The names of the events of one job."""
+    """Return the names of the events of one job."""
     return [event.event for event in await history(backend, job_id)]
 
 
 async def last_cursor(backend: Backend) -> str | None:
-    """Where the log ends now."""
+    """Return the current end of the log."""
     events = await log_of(backend)
     return events[-1].cursor if events else None
 
 
 def steps(events: Iterable[JobEvent]) -> list[tuple[JobStatus | None, JobStatus]]:
-    """The transitions among the events."""
+    """Return the transitions among the events."""
     return [(event.from_status, event.to_status) for event in events if event.to_status is not None]
 
 
 def assert_legal_history(events: Sequence[JobEvent]) -> None:
-    """One job's events follow one another without a gap, each move is in the table, and nothing counts backward."""
+    """Check that one job's events have no gap, that each transition is in the table, and that counters only grow."""
     for before, event in pairwise(events):
         assert event.job_seq == before.job_seq + 1, f"{before.event} is followed by {event.event}"
         assert event.epoch >= before.epoch
@@ -183,7 +183,7 @@ def assert_legal_history(events: Sequence[JobEvent]) -> None:
 
 
 async def picture_of(backend: Backend) -> dict[str, object]:
-    """Everything that can be read from the store, to compare before and after."""
+    """Return everything that can be read from the store, to compare before and after."""
     return {
         "jobs": await all_jobs(backend),
         "counts": await backend.count_jobs(),
@@ -197,7 +197,7 @@ async def picture_of(backend: Backend) -> dict[str, object]:
 
 @asynccontextmanager
 async def nothing_changes(backend: Backend) -> AsyncIterator[None]:
-    """What happens within leaves no trace in the store."""
+    """Check that the block does not change the store."""
     before = await picture_of(backend)
     yield
     assert await picture_of(backend) == before
@@ -206,7 +206,7 @@ async def nothing_changes(backend: Backend) -> AsyncIterator[None]:
 async def refused(
     backend: Backend, call: Awaitable[object], error: type[Exception] = InvalidArgument, *, field: str | None = None
 ) -> Any:
-    """The error of a call that must raise it, name the field in it, and leave no trace in the store."""
+    """Return the error of a call that must raise it, name the field in it, and not change the store."""
     async with nothing_changes(backend):
         with pytest.raises(error) as caught:
             await call
@@ -217,9 +217,9 @@ async def refused(
 
 
 async def audit(backend: Backend) -> None:
-    """What holds after every test, whatever it did: legal histories, exact counts, leases where they belong.
+    """Check what holds after every test: legal histories, exact counts, and leases only on running jobs.
 
-    A call that was cancelled may still be under way: the store is looked at again until it is at rest.
+    A cancelled call may still be running: the check is repeated until the store is at rest.
     """
     before: object = None
     while True:
@@ -259,5 +259,5 @@ async def _audit_once(backend: Backend) -> None:
 
 
 def seconds(number: float) -> timedelta:
-    """A duration."""
+    """Return a duration."""
     return timedelta(seconds=number)

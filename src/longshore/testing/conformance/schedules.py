@@ -1,4 +1,4 @@
-"""Schedules: stored, changed, paused, run by hand; one job for each occurrence; catch-up and clocks that jump."""
+"""Schedules: stored, changed, paused, run by hand; one job for each occurrence; catch-up and clock changes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from longshore.testing.conformance.scenarios import S
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SPRING = datetime(2026, 3, 29, tzinfo=UTC)
 AUTUMN = datetime(2026, 10, 25, tzinfo=UTC)
-"""Midnights in UTC before the clocks of Berlin change, at one o'clock in UTC."""
+"""Midnights in UTC before the clock changes of Berlin, which happen at one o'clock UTC."""
 
 
 async def runs(backend: Backend, clock: HeldClock, until: datetime, step: timedelta) -> list[datetime]:
-    """The planned times fired by a scheduler that ticks like this until then."""
+    """Return the planned times fired by a scheduler that ticks at this interval until then."""
     found = []
     while clock.now() < until:
         clock.advance(step)
@@ -43,7 +43,7 @@ async def runs(backend: Backend, clock: HeldClock, until: datetime, step: timede
 class TestSchedules:
     """`put_schedule`, `get_schedules`, `remove_schedule`, `fire_due_schedules`."""
 
-    # -- kept
+    # -- stored
 
     async def test_a_schedule_is_stored_with_its_first_time(self, backend: Backend, clock: HeldClock) -> None:
         given = kit.schedule(
@@ -137,7 +137,7 @@ class TestSchedules:
         over = await backend.put_schedule(kit.schedule("over", every=60, end=past, immediate=True))
         assert (waits.next_run_at, over.next_run_at) == (later, None)
         with pytest.raises(InvalidArgument, match="must be True or False") as refusal:
-            Repeat(every=60, immediate="yes")  # type: ignore[arg-type]  # a wrong type is the point
+            Repeat(every=60, immediate="yes")  # type: ignore[arg-type]  # a wrong type on purpose
         assert refusal.value.field == "repeat.immediate"
 
     @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ class TestSchedules:
         await kit.refused(backend, backend.put_schedule(dataclasses.replace(kit.schedule(), **wrong)), field=field)
 
     async def test_what_is_no_schedule_is_refused(self, backend: Backend) -> None:
-        await kit.refused(backend, backend.put_schedule("nightly"), field="schedule")  # type: ignore[arg-type]  # a wrong type is the point
+        await kit.refused(backend, backend.put_schedule("nightly"), field="schedule")  # type: ignore[arg-type]  # a wrong type on purpose
 
     # -- fired
 
@@ -190,7 +190,7 @@ class TestSchedules:
         assert len(await kit.all_jobs(backend, JobFilter(schedule_id="another"))) == 5
 
     async def test_firing_is_one_transaction(self, backend: Backend, clock: BreakableClock) -> None:
-        """Every transaction asks the clock once."""
+        """Every transaction reads the clock once."""
         # M-SCHED-10
         for name in ("a", "b", "c"):
             await backend.put_schedule(kit.schedule(name))
@@ -257,7 +257,7 @@ class TestSchedules:
         [job] = await backend.fire_due_schedules()
         assert job.run_at == clock.now() + kit.seconds(5)
 
-    # -- when
+    # -- planned times
 
     async def test_an_interval_never_drifts(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-08 M-OPT-11 X-93
@@ -283,10 +283,10 @@ class TestSchedules:
     @pytest.mark.parametrize(
         ("day", "policy", "expected"),
         [
-            # the hour from 2 to 3 does not exist on this day: run at the next moment that does
+            # the hour from 2 to 3 does not exist on this day: run at the next time that does
             (SPRING, {}, [SPRING + timedelta(hours=1)]),
             (SPRING, {"on_gap": "skip"}, []),
-            # it comes twice on this one: run at the first
+            # it occurs twice on this day: run at the first
             (AUTUMN, {}, [AUTUMN + timedelta(minutes=30)]),
             (AUTUMN, {"on_overlap": "second"}, [AUTUMN + timedelta(minutes=90)]),
             (AUTUMN, {"on_overlap": "both"}, [AUTUMN + timedelta(minutes=30), AUTUMN + timedelta(minutes=90)]),
@@ -317,12 +317,12 @@ ON_ONE: dict[str, Callable[[Backend, str], Awaitable[object]]] = {
 
 
 async def told(backend: Backend) -> list[tuple[str, Any]]:
-    """The events about schedules, with what they tell."""
+    """Return the events about schedules, with their details."""
     return [(event.event, event.detail) for event in await kit.log_of(backend) if event.event.startswith("schedule.")]
 
 
 class TestScheduleActs:
-    """`get_schedule`, `pause_schedule`, `resume_schedule`, `run_schedule`, and `put_schedule` on what is known."""
+    """`get_schedule`, `pause_schedule`, `resume_schedule`, `run_schedule`, and `put_schedule` on a stored schedule."""
 
     @pytest.mark.parametrize("verb", ON_ONE)
     async def test_a_schedule_that_nobody_knows_is_named_in_the_refusal(self, backend: Backend, verb: str) -> None:
@@ -393,7 +393,7 @@ class TestScheduleActs:
         assert (made.status, made.schedule_id, made.created_at) == (S.INITIAL_PENDING, "nightly", clock.now())
         assert (made.type, made.queue, made.tags, made.payload) == ("report", "night", ("eu",), b"1")
         assert (made.priority, made.max_attempts) == (3, 2)
-        assert await backend.get_schedule("nightly") == stored, "it is not counted, and no planned time is used up"
+        assert await backend.get_schedule("nightly") == stored, "it is not counted, and the planned times do not change"
         assert (await kit.claim(backend)).id == made.id
         clock.advance(50)
         assert len(await backend.fire_due_schedules()) == 1
@@ -422,7 +422,7 @@ class TestScheduleActs:
         clock.advance(7)
         assert (await backend.run_schedule("nightly")).run_at == clock.now() + kit.seconds(5)
 
-    # -- gone bad
+    # -- failing schedules
 
     async def test_a_schedule_that_cannot_make_jobs_is_paused_and_logged(
         self, backend: Backend, clock: HeldClock, caplog: pytest.LogCaptureFixture
@@ -453,7 +453,7 @@ class TestScheduleActs:
 
 
 def outlived(schedule_id: str, clock: HeldClock) -> Schedule:
-    """One that repeats every minute, whose jobs would soon be delayed beyond the end of the calendar."""
+    """Return a schedule that repeats every minute, whose jobs would soon be delayed beyond the end of the calendar."""
     left = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - clock.now()
     return kit.schedule(schedule_id, kit.new_job(delay=left - kit.seconds(30)), every=60)
 
@@ -463,7 +463,7 @@ HOURLY: list[dict[str, Any]] = [{"every": 3600}, {"cron": "0 * * * *"}]
 
 
 async def fire_all(backend: Backend) -> list[int]:
-    """How many jobs each pass made, until one makes none."""
+    """Return how many jobs each pass created, until one creates none."""
     passes = []
     while made := await backend.fire_due_schedules():
         passes.append(len(made))
@@ -471,13 +471,13 @@ async def fire_all(backend: Backend) -> list[int]:
 
 
 async def occurrences(backend: Backend, schedule_id: str) -> Counter[datetime]:
-    """How many jobs there are for each planned time."""
+    """Return how many jobs there are for each planned time."""
     ids = [job.id.rpartition("@") for job in await kit.all_jobs(backend)]
     return Counter(datetime.fromisoformat(time) for name, _, time in ids if name == schedule_id)
 
 
 class TestMissedRuns:
-    """`fire_due_schedules` by a scheduler that was away, and by several."""
+    """`fire_due_schedules` after a pause of the scheduler, and by several schedulers."""
 
     async def test_missed_runs_collapse_into_the_last(self, backend: Backend, clock: HeldClock) -> None:
         # X-93
@@ -583,10 +583,10 @@ class TestMissedRuns:
         assert (kept.run_count, kept.next_run_at) == (8, None)
         assert await occurrences(backend, "nightly") == {NOON + kit.seconds(60 * number): 1 for number in range(1, 9)}
 
-    # -- several at once
+    # -- several schedulers
 
     @pytest.mark.parametrize("times", HOURLY)
-    @pytest.mark.parametrize("end", [None, NOON + timedelta(days=30)], ids=["for ever", "with an end"])
+    @pytest.mark.parametrize("end", [None, NOON + timedelta(days=30)], ids=["no end", "with an end"])
     async def test_a_clock_that_was_a_year_ahead_stops_no_schedule(
         self, backend: Backend, clock: HeldClock, times: dict[str, Any], end: datetime | None
     ) -> None:
@@ -638,7 +638,7 @@ class TestMissedRuns:
     async def test_one_job_per_occurrence(self, open_backend: OpenBackend, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-10 M-SCHED-13 X-93
         if not backend.capabilities.shared:
-            pytest.skip("a store of its own has one backend")
+            pytest.skip("the store has only one backend")
         backends = [backend, open_backend()]
         names = [f"s{number}" for number in range(5)]
         for name in names:

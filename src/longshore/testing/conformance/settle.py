@@ -1,4 +1,4 @@
-"""Settle: every transition by its operation, one at a time and in bulk."""
+"""Settle: every transition by its operation, for one job and in batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longshore.core.validation import LARGEST_PAYLOAD
 from longshore.testing.conformance import scenarios as kit
 from longshore.testing.conformance.scenarios import S
 
-# By hand, from the documents: if a row is lost from the product's own table, these tests must not lose it too.
+# Written by hand from the documents: if the product's table loses a row, these tests must still have it.
 ENDINGS: dict[Verb, dict[S, S]] = {
     Verb.COMPLETE: {
         S.RUNNING: S.COMPLETED,
@@ -43,7 +43,7 @@ Ends = Callable[[Backend, str], Awaitable[Freed | None]]
 BY_VERB: dict[Verb, Ends] = {
     Verb.COMPLETE: lambda b, job_id: b.complete_job(job_id, b"done"),
     Verb.FAIL: lambda b, job_id: b.fail_job(job_id, "broken"),
-    Verb.BURY: lambda b, job_id: b.bury_job(job_id, "broken for good"),
+    Verb.BURY: lambda b, job_id: b.bury_job(job_id, "permanently broken"),
     Verb.STOP: lambda b, job_id: b.stop_job(job_id, "stopped"),
     Verb.STOP_WITH_RETRY: lambda b, job_id: b.stop_job_with_retry(job_id, "failed while stopping"),
     Verb.MARK_UNKNOWN_STOPPED: lambda b, job_id: b.mark_job_unknown_stopped(job_id, "lost"),
@@ -58,9 +58,9 @@ ILLEGAL = [(verb, source) for verb, arrows in ENDINGS.items() for source in kit.
 
 
 class TestSettlement:
-    """Every ending by its own verb, what it writes, whom it frees; and many at once."""
+    """Every final operation: what it writes and whose slot it frees."""
 
-    # -- the table
+    # -- the transition table
 
     @pytest.mark.parametrize(("verb", "source", "target"), LEGAL, ids=lambda value: value.value)
     async def test_every_legal_move(self, backend: Backend, clock: HeldClock, verb: Verb, source: S, target: S) -> None:
@@ -101,12 +101,12 @@ class TestSettlement:
         await kit.refused(backend, BY_VERB[verb](backend, ""), field="job_id")
 
     async def test_the_products_table_has_the_documented_arrows_of_these_verbs(self) -> None:
-        # X-60: there is no arrow RUNNING -> DEAD, burying walks by FAILED_RETRY
+        # X-60: there is no transition RUNNING -> DEAD; burying goes through FAILED_RETRY
         for verb, arrows in ENDINGS.items():
             written = {arrow.source: arrow.target for arrow in TRANSITIONS if arrow.verb is verb}
             assert written == {s: t for s, t in arrows.items() if (s, t) != (S.RUNNING, S.DEAD)}, verb
 
-    # -- what each ending writes
+    # -- what each operation writes
 
     async def test_a_completed_job_keeps_its_result_and_owner(self, backend: Backend, clock: HeldClock) -> None:
         # B-COMP-06 B-COMP-07 B-COMP-08 B-COMP-11 B-COMP-12 X-49
@@ -170,7 +170,7 @@ class TestSettlement:
         await backend.fail_job(job.id, "busy", retry_at=clock.now() + kit.seconds(60))
         assert (await backend.get_job(job.id)).run_at == clock.now() + kit.seconds(60)
         clock.advance(59)
-        await backend.set_progress(job.id, 50)  # X-65: an update of another kind moves no backoff
+        await backend.set_progress(job.id, 50)  # X-65: another update does not change the backoff
         assert await backend.dequeue_jobs("worker-1") == []
         clock.advance(1)
         again = await kit.claim(backend)
@@ -260,7 +260,7 @@ class TestSettlement:
         await backend.complete_job(job.id, b"1", lease=kit.lease_of(job))
         await kit.refused(backend, backend.complete_job(job.id, b"1", lease=kit.lease_of(job)), JobNotInflight)
 
-    # -- the store decides nothing
+    # -- the caller decides
 
     async def test_a_failure_is_never_a_burial_however_many_there_were(self, backend: Backend) -> None:
         # T-PRIN-01 T-PRIN-02 T-PRIN-03 T-RTY-03 T-FAIL-02 B-FAIL-10 X-40 X-110
@@ -303,7 +303,7 @@ class TestSettlement:
 
 
 class TestBatches:
-    """A worker reports on all it has finished in one call."""
+    """A worker settles all its ended jobs in one call."""
 
     async def test_a_batch_settles_each_job_by_its_verb(self, backend: Backend, clock: HeldClock) -> None:
         # B-FREE-04 B-FREE-05 B-PERF-04 B-OBS-02
@@ -316,7 +316,7 @@ class TestBatches:
                 Outcome("done", leases["done"], "complete", result=b"42"),
                 Outcome("failed", leases["failed"], "fail", error="busy", retry_at=60),
                 Outcome("buried", leases["buried"], "bury", error="hopeless"),
-                Outcome("stopped", leases["stopped"], "stop", error="called off"),
+                Outcome("stopped", leases["stopped"], "stop", error="cancelled"),
                 Outcome("released", leases["released"], "release", retry_at=30),
             ]
         )
@@ -333,7 +333,7 @@ class TestBatches:
         assert {job_id: job.status for job_id, job in jobs.items()} == report.settled
         assert (jobs["done"].result, jobs["buried"].error_message) == (b"42", "hopeless")
         assert (jobs["failed"].error_message, jobs["failed"].run_at) == ("busy", clock.now() + kit.seconds(60))
-        assert (jobs["stopped"].error_message, jobs["stopped"].finalized_at) == ("called off", clock.now())
+        assert (jobs["stopped"].error_message, jobs["stopped"].finalized_at) == ("cancelled", clock.now())
         assert (jobs["released"].run_at, jobs["released"].crashes) == (clock.now() + kit.seconds(30), 0)
         assert [jobs[job_id].retry_count for job_id in ids] == [0, 1, 1, 0, 0]
 
@@ -411,7 +411,7 @@ class TestBatches:
         assert (await backend.get_job(job.id)).result == b"1"
 
     async def test_two_outcomes_that_may_follow_one_another_do_so_in_order(self, backend: Backend) -> None:
-        # B-INV-02: the counts stay exact, which the audit after this test sees
+        # B-INV-02: the counts stay exact, which the audit after this test checks
         job = await kit.job_in(backend, S.RUNNING)
         report = await backend.settle_jobs(
             [Outcome(job.id, kit.lease_of(job), "release"), Outcome(job.id, None, "complete", result=b"late")]
