@@ -101,7 +101,7 @@ class Client:
 
 
 @pytest.mark.prove
-async def test_servers_killed_between_storing_and_accepting_lose_and_double_nothing(
+async def test_servers_killed_between_storing_and_accepting_lose_and_duplicate_nothing(
     url: str, seed: int, proving: bool
 ) -> None:
     # F02, F46, O-FAIL-04, O-INV-01: 20 clients with a log of their own, two servers on one store
@@ -391,7 +391,7 @@ def test_what_cannot_be_started_is_told_in_one_line(tmp_path: Path) -> None:
     [
         (("--url", "memory://"), "url: memory:// is seen by one process only"),
         (("--url", "sqlite:///x.db", "--harbor", "shop:harbor"), "url: is the harbor's own affair"),
-        (("--harbor", "nonsense"), "harbor: must be written module:name"),
+        (("--harbor", "nonsense"), "harbor: must have the form module:name"),
         (("--harbor", "json:dumps"), "harbor: json:dumps is a function, not a Harbor"),
     ],
 )

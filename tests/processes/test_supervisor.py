@@ -241,7 +241,7 @@ def test_processes_that_end_by_themselves_are_not_replaced(parents: list[Parent]
 
 @pytest.mark.parametrize(
     ("target", "told"),
-    [("no_such_thing", "has no attribute 'no_such_thing'"), ("not_callable", "is neither a Harbor nor a function")],
+    [("no_such_thing", "has no attribute 'no_such_thing'"), ("not_callable", "must be a Harbor or a function")],
 )
 def test_a_target_that_is_not_there_ends_it_with_the_reason(parents: list[Parent], target: str, told: str) -> None:
     parent = supervised(parents, target, processes=2)
@@ -409,7 +409,7 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_work_on(
     monkeypatch.setattr(supervisor, "_start", sometimes_refused)
     assert asyncio.run(supervisor.supervise(StopSignals())) == 0
     assert starts == 4
-    assert "could not be started: [Errno 11] Resource temporarily unavailable" in caplog.text
+    assert "cannot start it: [Errno 11] Resource temporarily unavailable" in caplog.text
 
 
 def parent_of(pid: int) -> int:

@@ -182,7 +182,7 @@ def test_functions_that_tasks_could_not_find_are_refused() -> None:
         SparkExecutor(rows_to_run.as_told, batch_size=0)
     with pytest.raises(InvalidArgument, match="Spark Connect"):
         rows_to_run.harbor.use_spark(master="sc://there")
-    with pytest.raises(InvalidArgument, match="is not at the top of a module"):
+    with pytest.raises(InvalidArgument, match="must be at the top level of a module"):
         rows_to_run.harbor.task(executor="spark")(lambda: None)
 
 
