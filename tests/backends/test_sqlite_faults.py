@@ -432,7 +432,7 @@ def test_flipped_bytes_are_reported_with_a_clear_error_or_do_no_harm(tmp_path: P
         except Exception as error:
             raise AssertionError(f"seed {seed + number}: {error!r} reached the caller") from error
         assert one.stat().st_size >= len(whole) // 2
-    print(f"{told} told, seed {seed}")
+    print(f"{told} reported, seed {seed}")
     assert told
 
 

@@ -105,7 +105,7 @@ def test_limits_hold_at_every_instant_while_workers_are_killed_and_limits_change
         assert faults_of_limits(events, in_force, key_of) == []
         most = most_at_once(events, key_of)
         assert len(most) == KEYS
-        print(f"{killed} kills, {changed} changes of limits, {jobs} jobs, {len(events)} events, seed {seed}")
+        print(f"{killed} kills, {changed} limit changes, {jobs} jobs, {len(events)} events, seed {seed}")
 
     asyncio.run(read())
     stored, _ = asyncio.run(audit_at(url))

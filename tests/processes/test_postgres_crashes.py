@@ -43,7 +43,7 @@ def test_a_postgres_server_that_crashes_repeatedly_loses_nothing_and_work_resume
             server.start()
             slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
         told = workload.end()
-    print(f"{crashes} crashes, {told}, healed within {slowest:.1f} seconds, seed {seed}")
+    print(f"{crashes} crashes, {told}, recovered within {slowest:.1f} seconds, seed {seed}")
 
 
 JOBS = 50

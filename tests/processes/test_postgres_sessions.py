@@ -98,7 +98,7 @@ def test_a_worker_whose_sessions_are_terminated_at_any_moment_loses_nothing_and_
             ended += end_all_sessions(postgres_url)
             slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
         told = workload.end()
-    print(f"{ended} sessions ended, {told}, healed within {slowest:.1f} seconds")
+    print(f"{ended} sessions ended, {told}, recovered within {slowest:.1f} seconds")
 
 
 def rest(processes: ProcessGroup, hand: StartedProcess) -> None:

@@ -143,7 +143,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
     workers, schedulers = killed["hire_worker"], killed["hire_scheduler"]
     crashes = sum(job.crashes for job in stored.values())
     print(
-        f"{workers} workers and {schedulers} schedulers killed, {occurrences} planned times, {stage.flows} flows, "
+        f"{workers} workers and {schedulers} schedulers killed, {occurrences} occurrences, {stage.flows} flows, "
         f"{len(stored)} jobs, {crashes} crashes, {history.events} events, seed {seed}"
     )
 

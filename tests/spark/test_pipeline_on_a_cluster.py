@@ -40,4 +40,4 @@ def test_a_submitted_pipeline_produces_the_same_lake_although_an_executor_dies(
     assert_same(there, here)
     assert told["events"] == Lake.open(str(here)).manifest.totals["events"] == audited["events"]
     assert audited["clean"], audited["findings"]
-    print(f"{told['events']} events piped and audited by spark-submit, an executor killed on the way: the same lake")
+    print(f"{told['events']} events processed and audited by spark-submit, an executor killed meanwhile: the same lake")
