@@ -117,6 +117,14 @@ def test_a_service_selects_the_pods_of_the_server() -> None:
     assert service["spec"]["selector"] == server["spec"]["template"]["metadata"]["labels"]
 
 
+def test_no_service_sets_a_variable_that_longshore_reads() -> None:
+    [service] = [each for each in kubernetes() if each["kind"] == "Service"]
+    prefix = service["metadata"]["name"].upper().replace("-", "_")
+    read = (FROZEN / "environment.txt").read_text(encoding="utf-8").split()
+    assert [name for name in read if name.startswith(prefix)] == []
+    assert [name for name, pod in pods().items() if pod.get("enableServiceLinks", True)] == []
+
+
 # --- metrics ---
 
 
