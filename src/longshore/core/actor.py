@@ -14,7 +14,7 @@ actor: Callable[[], str] = _actor.get
 
 @contextmanager
 def acting(name: str) -> Iterator[None]:
-    """Record every change made inside the block with this name as its actor."""
+    """Record every change made inside the block with this name as its actor. `with acting("ada"): …`"""
     before = _actor.set(name)
     try:
         yield

@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 class HeldClock:
-    """A clock that moves only when a test moves it."""
+    """A clock that moves only when a test moves it. See docs/tasks.md."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -184,7 +184,7 @@ def _machine_micros() -> int:
 
 
 def micros_of(clock: Clock | None, on_step: Callable[[int], None] | None = None) -> Callable[[], int]:
-    """The time source of a store: the given clock, or the machine's clock without small backward steps."""
+    """Return a store's clock: the given one, or the machine's without small steps back. See docs/write-a-backend.md."""
     if clock is None:
         return SteadyClock(on_step=on_step).micros
     given = clock

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LongshoreError(Exception):
-    """The base class of all Longshore errors."""
+    """The base class of all Longshore errors. See docs/reference/errors.md."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the message and the fields, whatever arguments `__init__` takes."""
@@ -25,7 +25,7 @@ def _restored(kind: type[LongshoreError], args: tuple[object, ...], fields: dict
 
 
 class InvalidArgument(LongshoreError, ValueError):
-    """A value was rejected before anything changed. `field` names it; the message says what is accepted."""
+    """A value was rejected and nothing changed. `field` names it; the message says why. See docs/input.md."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -34,7 +34,7 @@ class InvalidArgument(LongshoreError, ValueError):
 
 
 class JobNotFound(LongshoreError):
-    """No job has this id: it was never enqueued here, or it was removed."""
+    """No job has this id: it was never enqueued here, or it was removed. See docs/queue.md."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job has the id {job_id!r}; it was never enqueued here, or it has been removed")
@@ -42,7 +42,7 @@ class JobNotFound(LongshoreError):
 
 
 class ScheduleNotFound(LongshoreError):
-    """No schedule has this id: it was never stored here, or it was removed."""
+    """No schedule has this id: it was never stored here, or it was removed. See docs/schedules.md."""
 
     def __init__(self, schedule_id: str) -> None:
         super().__init__(f"no schedule has the id {schedule_id!r}; it was never stored here, or it has been removed")
@@ -50,7 +50,7 @@ class ScheduleNotFound(LongshoreError):
 
 
 class TokenNotFound(LongshoreError):
-    """No token has this id."""
+    """No token has this id. See docs/security.md."""
 
     def __init__(self, token_id: str) -> None:
         super().__init__(f"no token has the id {token_id!r}; list the tokens to find the right one")
@@ -58,7 +58,7 @@ class TokenNotFound(LongshoreError):
 
 
 class DuplicateJob(LongshoreError):
-    """Ids that exist already, or that occur twice in one batch. The whole batch was rejected."""
+    """Ids that exist already, or that occur twice in one batch. The whole batch was rejected. See docs/backend.md."""
 
     def __init__(self, job_ids: Sequence[str]) -> None:
         shown = ", ".join(repr(job_id) for job_id in job_ids[:10])
@@ -71,7 +71,7 @@ class DuplicateJob(LongshoreError):
 
 
 class KeyReused(LongshoreError):
-    """The idempotency key belongs to an earlier, different request; `job_id` is the job of that request."""
+    """The idempotency key belongs to the different request that created `job_id`. See docs/backend.md."""
 
     def __init__(self, key: str, job_id: str) -> None:
         super().__init__(
@@ -82,7 +82,7 @@ class KeyReused(LongshoreError):
 
 
 class InvalidTransition(LongshoreError):
-    """The transition table does not allow this change of the job's status."""
+    """The transition table does not allow this change of the job's status. See docs/states.md."""
 
     def __init__(self, job_id: str, status: JobStatus, target: JobStatus | str, why: str = "") -> None:
         super().__init__(f"job {job_id!r} is {status} and cannot become {target}{': ' + why if why else ''}")
@@ -92,11 +92,11 @@ class InvalidTransition(LongshoreError):
 
 
 class JobNotInflight(InvalidTransition):
-    """The call needs a job that a worker holds (RUNNING or CANCELLING), and no worker holds this one."""
+    """The call needs a RUNNING or CANCELLING job, and no worker holds this one. See docs/states.md."""
 
 
 class LeaseLost(LongshoreError):
-    """The lease is no longer valid. Stop working on the job: another worker reports its outcome."""
+    """The lease is no longer valid. Stop the job: another worker reports its outcome. See docs/guarantees.md."""
 
     def __init__(self, job_id: str, reason: Literal["expired", "mismatch"]) -> None:
         problem = (
@@ -112,11 +112,11 @@ class QueueClosed(LongshoreError):
 
 
 class BackendUnavailable(LongshoreError):
-    """The store cannot be used now (locked, full, read-only, corrupt, foreign, newer); the message says which."""
+    """The store cannot be used now, for example locked or full; the message says why. See docs/operations.md."""
 
 
 class MissingExtra(LongshoreError, ImportError):
-    """A feature needs packages that are not installed; the message names the extra to install."""
+    """Packages of a feature are missing; the message names the extra to install. See docs/reference/errors.md."""
 
     def __init__(self, part: str, extra: str) -> None:
         super().__init__(f'{part} needs an extra: pip install "longshore[{extra}]"')
@@ -124,27 +124,27 @@ class MissingExtra(LongshoreError, ImportError):
 
 
 class Unauthenticated(LongshoreError):
-    """The server cannot identify the caller: the token is missing, wrong, expired or revoked."""
+    """The server cannot identify the caller: the token is missing, wrong, expired or revoked. See docs/security.md."""
 
 
 class Forbidden(LongshoreError):
-    """The caller is known but not allowed to do this; the message names the missing scope or queue."""
+    """The caller may not do this; the message names the missing scope or queue. See docs/security.md."""
 
 
 class MoveRefused(LongshoreError):
-    """A copy from one store to another would lose or duplicate data, or failed; the message says how."""
+    """A copy between stores would lose or duplicate data, or failed. See docs/data-migration.md."""
 
 
 class CursorExpired(LongshoreError):
-    """The cursor's position in the event log is gone: pruned, or from another log. Start again from None."""
+    """The cursor's events were pruned, or it is from another log. Start again from None. See docs/backend.md."""
 
 
 class Fatal(LongshoreError):
-    """Raise this in a processor to bury the job at once, even if it has attempts left."""
+    """Raise this in a processor to bury the job at once, even if it has attempts left. See docs/tasks.md."""
 
 
 class Snooze(LongshoreError):
-    """Raise this in a processor to run the job again after `delay` seconds. It uses up no attempt."""
+    """Raise this in a task to run the job again later, without using up an attempt: `raise Snooze(60)`."""
 
     def __init__(self, delay: float, reason: str = "") -> None:
         super().__init__(reason or f"snoozed for {delay} seconds")
@@ -153,7 +153,7 @@ class Snooze(LongshoreError):
 
 
 class JobFailed(LongshoreError):
-    """The job failed permanently, so it has no result; `error` is the full text of its last failure."""
+    """The job failed permanently and has no result; `error` is its last error. See docs/tasks.md."""
 
     def __init__(self, job_id: str, error: str) -> None:
         first = error.partition("\n")[0] or "no reason given"
@@ -163,7 +163,7 @@ class JobFailed(LongshoreError):
 
 
 class JobCancelled(LongshoreError):
-    """The job was cancelled, so it has no result."""
+    """The job was cancelled, so it has no result. See docs/tasks.md."""
 
     def __init__(self, job_id: str, status: JobStatus, reason: str = "") -> None:
         super().__init__(f"job {job_id!r} was cancelled and is {status}{': ' + reason if reason else ''}")

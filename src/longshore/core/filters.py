@@ -20,7 +20,7 @@ class JobFilter:
     """Selects jobs that meet every given condition. An empty or None condition is ignored.
 
     `text` searches id, type, payload and error; `error` searches the error only. Both are case-sensitive. `data` maps
-    dotted paths inside the JSON payload to values: `{"address.city": "Bergen"}`.
+    dotted paths inside the JSON payload to values: `{"address.city": "Bergen"}`. See docs/queue.md.
     """
 
     statuses: Sequence[JobStatus] = ()

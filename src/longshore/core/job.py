@@ -38,7 +38,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A snapshot of one job. The fields that a caller sets come first; the store fills in the rest."""
+    """One job as a snapshot. Callers set the first fields; the store fills in the rest. See docs/queue.md."""
 
     id: str = field(default_factory=new_id)
     type: str
@@ -141,7 +141,7 @@ def planned_time_in(job_id: str, schedule_id: str | None) -> datetime | None:
 class JobStats:
     """Counts over the jobs that have all of `tags`.
 
-    CANCELLING, CREATED and WAITING_CHILDREN count in the total only; DEAD counts as stopped.
+    CANCELLING, CREATED and WAITING_CHILDREN count in the total only; DEAD counts as stopped. See docs/queue.md.
     """
 
     tags: tuple[str, ...]
@@ -158,7 +158,7 @@ class JobStats:
 class JobEvent:
     """One event of the event log. `job_seq` (1, 2, 3 …), and nothing else, orders the events of one job.
 
-    An event that is not a transition has no statuses; an event of a queue or worker has no job.
+    An event that is not a transition has no statuses; an event of a queue or worker has no job. See docs/queue.md.
     """
 
     cursor: str

@@ -16,7 +16,7 @@ UNLIMITED = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `count` starts in every window of `per`. Windows count from 1970, so every process sees the same ones."""
+    """At most `count` starts per window of `per`, counted from 1970: `Rate(10, per=60)`. See docs/limits.md."""
 
     count: int
     per: Duration

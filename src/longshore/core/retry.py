@@ -55,12 +55,12 @@ class Backoff:
 
 
 def fixed(delay: Duration, *, jitter: float = 0.0) -> Backoff:
-    """The same wait after every failure."""
+    """The same wait after every failure. See docs/tasks.md."""
     return Backoff("fixed", check_duration("delay", delay, positive=False) / SECOND, None, jitter)
 
 
 def exponential(delay: Duration, *, cap: Duration | None = None, jitter: float = 0.0) -> Backoff:
-    """`delay` after the first failure, doubled after each further one, at most `cap`."""
+    """`delay` after the first failure, doubled after each further one, at most `cap`. See docs/tasks.md."""
     seconds = check_duration("delay", delay, positive=False) / SECOND
     highest = None if cap is None else check_duration("cap", cap, positive=False) / SECOND
     return Backoff("exponential", seconds, highest, jitter)

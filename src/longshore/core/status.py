@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class JobStatus(StrEnum):
-    """The status of a job; the value is what is stored and shown."""
+    """The status of a job; the value is what is stored and shown. See docs/states.md."""
 
     CREATED = "CREATED"
     WAITING_CHILDREN = "WAITING_CHILDREN"

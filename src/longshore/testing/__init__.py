@@ -1,4 +1,4 @@
-"""The conformance kit for authors of backends, and its fixtures. It needs pytest."""
+"""The conformance kit for authors of backends, and its fixtures. It needs pytest. See docs/write-a-backend.md."""
 
 from __future__ import annotations
 
