@@ -43,7 +43,7 @@ def pods() -> dict[str, dict[str, Any]]:
 def image_line(instruction: str) -> str:
     """The last line of the Containerfile with this instruction."""
     text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
-    return re.findall(rf"^{instruction} (.+)$", text, re.MULTILINE)[-1]
+    return str(re.findall(rf"^{instruction} (.+)$", text, re.MULTILINE)[-1])
 
 
 def started() -> Iterator[tuple[str, list[str]]]:
