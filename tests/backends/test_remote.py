@@ -14,7 +14,7 @@ import trustme
 
 from longshore import Harbor, Job, JobEvent, JobStatus, Outcome, Queue, Repeat, connect
 from longshore.backends.base import Backend
-from longshore.backends.remote.codecs import KNOWN, Form, error_in, told_of
+from longshore.backends.remote.codecs import KNOWN, Form, error_in, problem_of
 from longshore.backends.remote.records.jobs import JOB
 from longshore.backends.remote.records.store import EVENTS, SCHEDULES
 from longshore.backends.token_store import SupportsTokens
@@ -213,7 +213,9 @@ async def test_whoever_may_not_look_is_told_that_the_ids_are_most_likely_their_o
     await remote.count_jobs()
     with server.behind(SubmitsOnly()), dying(server):
         proxy.lost_answer = ANSWERED
-        with pytest.raises(DuplicateJob, match=r"this very call, whose first answer was lost.*scope read: 'a'") as told:
+        with pytest.raises(
+            DuplicateJob, match=r"this call, whose first answer was lost.*scope read can check it: 'a'"
+        ) as told:
             await remote.enqueue_job(new_job("a"))
     assert told.value.job_ids == ["a"]
     assert len(await history(store, "a")) == 1
@@ -409,7 +411,7 @@ async def test_whatever_says_yes_to_everything_is_not_believed() -> None:
 
 async def test_an_answer_that_never_comes_is_told_as_what_it_is() -> None:
     async with answering(b"") as address, connect(address, wait_seconds=0) as remote:
-        with pytest.raises(BackendUnavailable, match="whether the request was carried out is not known"):
+        with pytest.raises(BackendUnavailable, match="whether the request was carried out is unknown"):
             await remote.enqueue_job(new_job())
 
 
@@ -564,7 +566,7 @@ async def test_a_server_is_spoken_to_over_tls_if_it_proves_who_it_is(tmp_path: P
         assert (await trusting.get_job("a")).payload == largest
         with pytest.raises(BackendUnavailable, match=r"certificate.*ca_file=.*SSL_CERT_FILE"):
             await wary.count_jobs()
-        with pytest.raises(BackendUnavailable, match="it may speak TLS; then its address begins with https://"):
+        with pytest.raises(BackendUnavailable, match="if the server uses TLS, write its address with https://"):
             await in_the_open.count_jobs()
         with pytest.raises(InvalidArgument, match=r"none\.pem"):
             await mistaken.count_jobs()
@@ -598,7 +600,7 @@ async def test_a_server_is_spoken_to_over_tls_if_it_proves_who_it_is(tmp_path: P
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_crosses_with_its_class_its_words_and_what_it_carries(error: LongshoreError) -> None:
-    read = error_in(told_of(error))
+    read = error_in(problem_of(error))
     assert (type(read), str(read), vars(read)) == (type(error), str(error), vars(error))
     assert KNOWN[kind_of(type(error)).name] is type(error)
 

@@ -21,7 +21,7 @@ from longshore.backends.remote.change_poller import ChangePoller
 from longshore.backends.remote.client import AnswerLost, Caller, Server, understood
 from longshore.backends.remote.protocol import OPERATIONS, RemoteOperation
 from longshore.backends.remote.records.jobs import write_outcome
-from longshore.backends.remote.records.store import Stretch
+from longshore.backends.remote.records.store import EventPage
 from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.errors import (
     BackendUnavailable,
@@ -40,24 +40,24 @@ from longshore.core.validation import check_number
 
 R = TypeVar("R")
 
-_FORGETFUL = Capabilities(shared=True)
-"""Of a server whose store does not outlive it; until one has answered, the store counts as durable."""
+_NOT_DURABLE = Capabilities(shared=True)
+"""For a server whose store is lost when it stops; until one has answered, the store counts as durable."""
 _write = json.JSONEncoder(separators=(",", ":")).encode
 _SENT_IF_GIVEN = {"types": None}
-"""Arguments that are not sent with this value, because older servers refuse them."""
+"""Arguments that are not sent with this value, because older servers reject them."""
 
 
 class Written(list[Any]):
-    """Arguments that were checked and written already."""
+    """Arguments that are checked and encoded already."""
 
 
 def _sent(operation: RemoteOperation) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Makes the method of RemoteBackend that sends this operation, with the signature that the contract declares."""
+    """Build the method of RemoteBackend that sends this operation, with the signature of the contract."""
     signature, takes = inspect.signature(operation.method), operation.takes
     settles = operation.answer == "freed" and "lease" in takes
     selects = "tags" in takes and "job_ids" in takes
 
-    @wraps(operation.method, updated=())  # not its __dict__, which says that it is abstract
+    @wraps(operation.method, updated=())  # not its __dict__, which marks it as abstract
     async def send(self: RemoteBackend, *args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
@@ -79,12 +79,12 @@ def _refuse_connection(connection: object) -> None:
         raise InvalidArgument(
             "connection",
             f"a store behind a server cannot join a transaction of {type(connection).__name__}; connect to the "
-            "database itself, or use an idempotency_key to make repeating an enqueue safe",
+            "database directly, or pass an idempotency_key to make repeated enqueues safe",
         )
 
 
 def _sends_operations(kind: type[Any]) -> type[Any]:
-    """Gives the class a method for every operation that it does not have itself."""
+    """Add a method for every operation that the class does not define."""
     for operation in OPERATIONS.values():
         if operation.name not in vars(kind):
             setattr(kind, operation.name, _sent(operation))
@@ -94,9 +94,9 @@ def _sends_operations(kind: type[Any]) -> type[Any]:
 
 @_sends_operations
 class RemoteBackend(ProcessGuard, Backend):
-    """The store of a server. It has its own thread and connections, and belongs to no event loop.
+    """The store of a server. It has its own thread and connections, and is not bound to an event loop.
 
-    `_sent` makes most methods from the rows of `protocol.OPERATIONS`. The others take several requests, or check after
+    `_sent` builds most methods from the rows of `protocol.OPERATIONS`. The others need several requests, or check after
     a lost answer whether the request was carried out.
     """
 
@@ -115,12 +115,12 @@ class RemoteBackend(ProcessGuard, Backend):
     # -- one request
 
     async def _call(self, name: str, /, **arguments: Any) -> Any:
-        """What the server answered. BackendUnavailable says so if the answer was lost."""
+        """Return the server's answer; raise BackendUnavailable if it was lost."""
         try:
             return await self._once(name, **arguments)
         except AnswerLost as error:
             raise BackendUnavailable(
-                f"{name}: {error}; whether it was carried out is not known, look before you repeat it"
+                f"{name}: {error}; whether it was carried out is unknown. Check before you repeat it"
             ) from None
 
     async def _once(self, name: str, /, **arguments: Any) -> Any:
@@ -135,22 +135,23 @@ class RemoteBackend(ProcessGuard, Backend):
             body = _write(sent).encode()
         except (TypeError, ValueError) as error:
             raise InvalidArgument(name, f"has arguments that cannot be sent: {error}") from None
-        answer = await self._there(self._caller.ask(operation.path, body, repeatable=operation.repeatable))
+        answer = await self._on_client_loop(self._caller.ask(operation.path, body, repeatable=operation.repeatable))
         self._poller.saw(answer.mark)
         if not answer.durable:
-            self.capabilities = _FORGETFUL
+            self.capabilities = _NOT_DURABLE
         if operation.says_nothing:
             self._signal.notify()
             return None
         with understood(self._address):
-            came = json.loads(answer.body)
-            returned = operation.returns.read(operation.answer, came[operation.answer] if operation.answer else came)
-        if not operation.reads and _has_news(returned):
+            decoded = json.loads(answer.body)
+            body_part = decoded[operation.answer] if operation.answer else decoded
+            returned = operation.returns.read(operation.answer, body_part)
+        if not operation.reads and _has_changes(returned):
             self._signal.notify()
         return returned
 
     async def _in_pieces(self, name: str, limit: int, **arguments: Any) -> list[Any]:
-        """As many as asked for, by requests of a size that a server takes; fewer if one fails after the first."""
+        """Fetch up to `limit` items in requests of a size that a server accepts; fewer if one fails after the first."""
         left, found = checks.limit(limit), list[Any]()
         while True:
             most = min(left - len(found), protocol.MOST_AT_ONCE)
@@ -159,16 +160,16 @@ class RemoteBackend(ProcessGuard, Backend):
             except LongshoreError:
                 if not found:
                     raise
-                return found  # no other caller was given them
+                return found  # no other caller received them
             found += some
             if len(some) < most or len(found) >= left:
                 return found
 
-    async def _there(self, work: Coroutine[Any, Any, R]) -> R:
-        """Waits for work on the caller's loop; the work continues if the waiting task is cancelled."""
+    async def _on_client_loop(self, work: Coroutine[Any, Any, R]) -> R:
+        """Wait for work on the client's loop; the work continues if the waiting task is cancelled."""
         try:
             begun = self._caller.submit(work)
-        except BackendUnavailable:  # it was closed between two lines
+        except BackendUnavailable:  # closed after the check
             self._refuse_if_closed()
             raise
         return await self._awaited(begun)
@@ -181,7 +182,7 @@ class RemoteBackend(ProcessGuard, Backend):
                 raise QueueClosed("this backend was closed; open a new one with connect(url)") from None
             raise
 
-    def _let_go(self) -> None:
+    def _release_resources(self) -> None:
         self._caller.close()
 
     # -- enqueue
@@ -208,7 +209,7 @@ class RemoteBackend(ProcessGuard, Backend):
         return stored
 
     async def _enqueue_again(self, name: str, jobs: Sequence[Job]) -> list[str]:
-        """After a lost answer: either all of them are stored as they were sent, or none of them."""
+        """After a lost answer: either all jobs are stored as sent, or none."""
         try:
             stored: list[str] = await self._call(name, jobs=jobs)
             return stored
@@ -217,8 +218,8 @@ class RemoteBackend(ProcessGuard, Backend):
                 known = await self._by_id([job.id for job in jobs])
             except Forbidden:
                 error.args = (
-                    "ids in use already, most likely by this very call, whose first answer was lost; to make sure "
-                    f"takes a token with the scope read: {', '.join(map(repr, error.job_ids[:10]))}",
+                    "ids already in use, most likely by this call, whose first answer was lost; a token with the scope "
+                    f"read can check it: {', '.join(map(repr, error.job_ids[:10]))}",
                 )
                 raise error from None
             if are_those_sent(jobs, error.job_ids, known):
@@ -232,7 +233,7 @@ class RemoteBackend(ProcessGuard, Backend):
     # -- settle
 
     async def _settle(self, name: str, /, **arguments: Any) -> Freed:
-        """Settles one job. If the answer was lost, the job itself shows whether this lease settled it."""
+        """Settle one job. If the answer was lost, the job itself shows whether this lease settled it."""
         try:
             freed: Freed = await self._once(name, **arguments)
         except AnswerLost:
@@ -252,11 +253,11 @@ class RemoteBackend(ProcessGuard, Backend):
             return SettleReport(refused=refused)
         try:
             report: SettleReport = await self._once("settle_jobs", outcomes=good)
-        except AnswerLost:  # outcomes that were settled are refused now; their jobs show it
+        except AnswerLost:  # settled outcomes are refused now; their jobs show it
             report = await self._call("settle_jobs", outcomes=good)
-            unsure = doubtful(report, outcomes)
-            if unsure:
-                report = recognised(report, unsure, await self._by_id(list(unsure)))
+            unverified = refused_again(report, outcomes)
+            if unverified:
+                report = recognised(report, unverified, await self._by_id(list(unverified)))
         return with_refusals(report, refused)
 
     async def settle_and_dequeue(
@@ -281,7 +282,7 @@ class RemoteBackend(ProcessGuard, Backend):
         }
         report, jobs = await self._call("settle_and_dequeue", outcomes=good, limit=most, **claim)
         if most < limit and len(jobs) == most:
-            with suppress(LongshoreError):  # the caller learns what was settled and claimed in any case
+            with suppress(LongshoreError):  # the caller gets what was settled and claimed in any case
                 jobs += await self.dequeue_jobs(limit=limit - most, **claim)
         return with_refusals(report, refused), jobs
 
@@ -312,7 +313,7 @@ class RemoteBackend(ProcessGuard, Backend):
         left, events = checks.limit(limit), list[JobEvent]()
         while True:
             most = min(left, protocol.MOST_AT_ONCE)
-            found: Stretch = await self._call("read_events", after=after, limit=most, queue=queue, job_id=job_id)
+            found: EventPage = await self._call("read_events", after=after, limit=most, queue=queue, job_id=job_id)
             events += found.events
             left -= len(found.events)
             if left <= 0 or (len(found.events) < most and found.next_cursor is None):
@@ -323,7 +324,7 @@ class RemoteBackend(ProcessGuard, Backend):
         micros = check_duration("timeout", timeout, positive=False)
         seen = self._signal.count
         self._refuse_if_closed()
-        if after is None or micros:  # else it is one look, which needs no poller
+        if after is None or micros:  # a single check needs no poller
             self._poller.still_wanted()
             if not self._poller.listening:
                 await self._awaited(self._poller.begin(sure=after is not None))
@@ -337,14 +338,14 @@ class RemoteBackend(ProcessGuard, Backend):
 
 
 def open_remote(server: Server) -> Backend:
-    """A backend on this server. Type checkers take the class for abstract: they do not see generated methods."""
+    """A backend on this server. Type checkers consider the class abstract: they do not see generated methods."""
     return cast(Callable[[Server], Backend], RemoteBackend)(server)
 
 
-def _has_news(returned: object) -> bool:
-    """Whether a caller may be waiting for what was done: an operation that found nothing wakes no caller."""
+def _has_changes(returned: object) -> bool:
+    """Whether the operation changed anything: one that found nothing wakes no caller."""
     if isinstance(returned, tuple):
-        return any(map(_has_news, returned))
+        return any(map(_has_changes, returned))
     return bool(returned.settled if isinstance(returned, SettleReport) else returned)
 
 
@@ -361,14 +362,14 @@ def written_outcomes(outcomes: Sequence[Outcome]) -> tuple[Written, dict[str, An
 
 
 def with_refusals(report: SettleReport, refused: dict[str, Any]) -> SettleReport:
-    """Adds the outcomes that were not sent to the report."""
+    """Add the outcomes that were not sent to the report."""
     for job_id, error in refused.items():
         report.refused.setdefault(job_id, error)
     return report
 
 
 def _targets(*verbs: Verb) -> frozenset[JobStatus]:
-    return frozenset(arrow.target for arrow in TRANSITIONS if arrow.verb in verbs)
+    return frozenset(move.target for move in TRANSITIONS if move.verb in verbs)
 
 
 _ENDINGS: dict[str, frozenset[JobStatus]] = {
@@ -380,7 +381,7 @@ _ENDINGS: dict[str, frozenset[JobStatus]] = {
     "release": _targets(Verb.RELEASE, Verb.ACKNOWLEDGE),
     "crash": _targets(Verb.CRASH, Verb.BURY),
 }
-"""The statuses in which each operation and each outcome may leave a job, also one that is being cancelled."""
+"""The statuses in which each operation and outcome may leave a job, also one that is being cancelled."""
 
 
 def was_settled(job: Job, lease: Lease, verb: str) -> bool:
@@ -388,8 +389,8 @@ def was_settled(job: Job, lease: Lease, verb: str) -> bool:
     return job.epoch == lease.epoch and job.status in _ENDINGS[verb]
 
 
-def doubtful(report: SettleReport, outcomes: Sequence[Outcome]) -> dict[str, tuple[Lease, str]]:
-    """The outcomes that were refused when they were sent again, perhaps because the first request settled them."""
+def refused_again(report: SettleReport, outcomes: Sequence[Outcome]) -> dict[str, tuple[Lease, str]]:
+    """The outcomes that were refused when sent again, perhaps because the first request settled them."""
     return {
         outcome.job_id: (outcome.lease, outcome.verb)
         for outcome in outcomes
@@ -398,10 +399,10 @@ def doubtful(report: SettleReport, outcomes: Sequence[Outcome]) -> dict[str, tup
 
 
 def recognised(
-    report: SettleReport, unsure: Mapping[str, tuple[Lease, str]], stored: Mapping[str, Job]
+    report: SettleReport, unverified: Mapping[str, tuple[Lease, str]], stored: Mapping[str, Job]
 ) -> SettleReport:
-    """Counts the outcomes as settled whose jobs show that this lease settled them."""
-    for job_id, (lease, verb) in unsure.items():
+    """Count the outcomes as settled whose jobs show that this lease settled them."""
+    for job_id, (lease, verb) in unverified.items():
         job = stored.get(job_id)
         if job is not None and was_settled(job, lease, verb):
             del report.refused[job_id]
@@ -412,7 +413,7 @@ def recognised(
 
 
 def are_those_sent(sent: Sequence[Job], in_use: Collection[str], stored: Mapping[str, Job]) -> bool:
-    """Whether all ids in use belong to jobs that were sent, and are stored as they were sent."""
+    """Whether all ids in use belong to jobs that were sent, and are stored as sent."""
     known = set(in_use)
     own = [job for job in sent if job.id in known]
     return {job.id for job in own} == known and all(is_as_sent(job, stored.get(job.id)) for job in own)
@@ -427,10 +428,10 @@ def is_as_sent(sent: Job, stored: Job | None) -> bool:
         and (sent.idempotency_key, sent.concurrency_key) == (stored.idempotency_key, stored.concurrency_key)
         and (sent.parent_id, sent.schedule_id) == (stored.parent_id, stored.schedule_id)
         and set(sent.depends_on) == set(stored.depends_on)
-        and _without_note(sent) == _without_note(stored)
+        and _without_scoping(sent) == _without_scoping(stored)
     )
 
 
-def _without_note(job: Job) -> dict[str, Any]:
-    """Its options without the note of the server about the queues of the caller."""
+def _without_scoping(job: Job) -> dict[str, Any]:
+    """Its options without the queues of the caller, which the server adds."""
     return {name: value for name, value in job.options.items() if name != RESULTS_FROM}

@@ -1,4 +1,4 @@
-"""Follows changes of the store: one long poll for all waiters, repeated as long as there is one."""
+"""Follows changes of the store: one long poll for all waiters, repeated while there is a waiter."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from longshore.backends.remote.codecs import answered
 from longshore.backends.remote.protocol import CHANGES
 from longshore.core.errors import LongshoreError
 
-_PATIENCE = 20.0
-"""Seconds one request waits for a change: proxies cut a silent connection after 60."""
-_LINGERS = 60.0
-"""Seconds it continues without a waiter, so that a caller that returns soon misses nothing."""
+_POLL_SECONDS = 20.0
+"""Seconds for which one request waits for a change: proxies close an idle connection after 60."""
+_LINGER_SECONDS = 60.0
+"""Seconds for which it continues without a waiter, so that a caller that returns soon misses nothing."""
 _FIRST_PAUSE, _PAUSE = 0.05, 1.0
 _MOST_SERVERS = 100
-"""Servers whose last mark is remembered. One address may have several, and each restart adds one."""
+"""The servers whose last mark is remembered. One address may have several, and each restart adds one."""
 _MARK = answered(str, {"type": "string"})
 
 
@@ -42,20 +42,20 @@ class ChangePoller:
 
     @property
     def listening(self) -> bool:
-        """Whether it will notice every change from now on."""
+        """Whether it will detect every change from now on."""
         return self._work is not None and not self._work.done() and bool(self._mark)
 
     def saw(self, mark: str) -> None:
-        """Keeps the mark of the first answer: a later waiter must not miss what changed after it."""
+        """Keep the mark of the first answer: a later waiter must not miss changes after it."""
         if not self._first_seen:
             self._first_seen = mark
 
     def still_wanted(self) -> None:
-        """Notes that a caller waits."""
+        """Record that a caller waits."""
         self._wanted_at = monotonic()
 
     def begin(self, *, sure: bool) -> Future[None]:
-        """Starts to poll. Unless the caller is `sure`, notifies at once if the store changed since the last poll."""
+        """Start to poll. Unless the caller is `sure`, notify at once if the store changed since the last poll."""
         return self._caller.submit(self._begin(sure))
 
     async def _begin(self, sure: bool) -> None:
@@ -68,22 +68,22 @@ class ChangePoller:
     async def _first_mark(self, sure: bool) -> None:
         before = self._mark or self._first_seen
         self._mark = await self._ask("", 0)
-        self._is_news(self._mark)
+        self._is_new(self._mark)
         if before and before != self._mark and not sure:
             self._signal.notify()
         self._work = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
         pause = _FIRST_PAUSE
-        while self._signal.waiting or monotonic() - self._wanted_at < _LINGERS:
+        while self._signal.waiting or monotonic() - self._wanted_at < _LINGER_SECONDS:
             sent = self._mark
             try:
-                self._mark = await self._ask(sent, _PATIENCE)
-            except LongshoreError:  # callers must look: the store may have changed meanwhile
+                self._mark = await self._ask(sent, _POLL_SECONDS)
+            except LongshoreError:  # callers must read: the store may have changed meanwhile
                 self._signal.notify()
                 await asyncio.sleep(_PAUSE)
                 continue
-            if self._is_news(self._mark):
+            if self._is_new(self._mark):
                 self._signal.notify()
             if _server_of(self._mark) == _server_of(sent):
                 pause = _FIRST_PAUSE
@@ -91,16 +91,16 @@ class ChangePoller:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _PAUSE)
 
-    def _is_news(self, mark: str) -> bool:
-        """Whether its server sent another mark before."""
+    def _is_new(self, mark: str) -> bool:
+        """Whether it differs from the last mark of its server."""
         if len(self._last_marks) >= _MOST_SERVERS:
             self._last_marks.clear()
         before, self._last_marks[_server_of(mark)] = self._last_marks.get(_server_of(mark)), mark
         return before != mark
 
-    async def _ask(self, mark: str, patience: float) -> str:
-        body = json.dumps({"mark": mark, "timeout": patience}).encode()
-        answer = await self._caller.ask_patiently(CHANGES, body, repeatable=True, patience=patience)
+    async def _ask(self, mark: str, timeout: float) -> str:
+        body = json.dumps({"mark": mark, "timeout": timeout}).encode()
+        answer = await self._caller.ask_repeatedly(CHANGES, body, repeatable=True, extra_timeout=timeout)
         with understood(self._caller.address):
             return _MARK.read("mark", json.loads(answer.body)["mark"])
 

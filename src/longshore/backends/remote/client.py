@@ -27,8 +27,8 @@ _READ_AHEAD = 1024 * 1024
 _KEPT_ALIVE = 20.0
 """Seconds an idle connection is kept: less than a server waits, so that the client closes it first."""
 _TLS_ALERT = b"\x15\x03"
-_WHOM_TO_TRUST = (
-    "for a private certificate or authority, give its file: connect(…, ca_file=…), or SSL_CERT_FILE in the environment"
+_HOW_TO_TRUST = (
+    "for a private certificate or authority, pass its file: connect(…, ca_file=…), or SSL_CERT_FILE in the environment"
 )
 
 
@@ -67,7 +67,7 @@ class Connections:
     async def post(
         self, path: str, headers: Mapping[str, str], body: bytes, *, connect_within: float, answer_within: float
     ) -> Response:
-        """Returns the response; raises NotSent or Lost if there was none."""
+        """Return the response; raise NotSent or Lost if there is none."""
         more = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
         head = f"POST {self._base}{path} HTTP/1.1\r\n{self._head}{more}\r\nContent-Length: {len(body)}\r\n\r\n"
         async with self._slots:
@@ -102,21 +102,21 @@ class Connections:
         except TimeoutError:
             raise NotSent(f"no connection within {within:g} seconds") from None
         except ssl.SSLCertVerificationError as error:
-            raise NotSent(f"{error}; {_WHOM_TO_TRUST}") from None
+            raise NotSent(f"{error}; {_HOW_TO_TRUST}") from None
         except OSError as error:  # SSLError is an OSError
             raise NotSent(str(error)) from None
         return _Connection(reader, writer)
 
     def _cut_off(self, came: bytes) -> str:
-        """Describes an answer that ended too soon. A server that expects TLS sends nothing, or an alert."""
+        """Describe an answer that ended too soon. A server that expects TLS sends nothing, or an alert."""
         if self._tls is None and (not came or came.startswith(_TLS_ALERT)):
             return (
-                "the connection was closed without an answer: it may speak TLS; then its address begins with https://"
+                "the connection was closed without an answer; if the server uses TLS, write its address with https://"
             )
         return "the connection was closed before the answer was complete"
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Close the idle connections."""
         for connection, _ in self._idle:
             connection.abort()
         self._idle.clear()
@@ -151,7 +151,7 @@ class _Connection:
             self._ends = True
             return await self._reader.read(-1)
         if not length.isdigit() or int(length) > _LARGEST_ANSWER:
-            raise ValueError("the answer has no length that can be right")
+            raise ValueError("the answer has an invalid length")
         return await self._reader.readexactly(int(length))
 
     async def _chunks(self) -> bytes:
@@ -166,7 +166,7 @@ class _Connection:
             whole += piece[:-2]
 
     def abort(self) -> None:
-        """Closes it at once, without waiting for the other side."""
+        """Close it at once, without waiting for the other side."""
         with suppress(Exception):
             self._writer.transport.abort()
 
@@ -177,7 +177,7 @@ def _read_head(head: bytes) -> tuple[int, dict[str, str]]:
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
-        raise ValueError("what answered does not speak HTTP")
+        raise ValueError("the answer is not HTTP")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
@@ -190,12 +190,12 @@ R = TypeVar("R")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _CLOSED_WITHIN = 5.0
-_LAST_WORDS = 2.0
-"""Seconds that open requests have to be answered when the client is closed."""
+_GRACE_SECONDS = 2.0
+"""Seconds to wait for open requests when the client is closed."""
 _AGE = REMEMBERED - 20
 """Seconds after which a request is not repeated: the server may have forgotten its key."""
 _ALONE_AFTER = 60.0
-"""Seconds without an answer of another server after which one counts as the only one at its address."""
+"""Seconds without an answer of another server after which a server counts as the only one at its address."""
 _UNKNOWN = "unknown"
 """Sent instead of a server's name with a repeated request that was first sent to any server."""
 
@@ -232,7 +232,7 @@ class Answer:
 
 
 class Caller:
-    """Sends requests for any thread and event loop, on a thread of its own that starts with the first one."""
+    """Sends requests for any thread and event loop, on its own thread that starts with the first request."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -251,10 +251,10 @@ class Caller:
         """The address of its server."""
         return self._server.address
 
-    # -- its thread
+    # -- the thread
 
     def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Starts the work on its loop; any thread may wait for the future."""
+        """Start the work on its loop; any thread may wait for the future."""
         with self._lock:
             if self._closed:
                 work.close()
@@ -276,7 +276,7 @@ class Caller:
             loop.close()
 
     def close(self) -> None:
-        """Waits a moment for open requests, cancels the rest, and joins its thread."""
+        """Wait a moment for open requests, cancel the rest, and join the thread."""
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread
@@ -285,29 +285,28 @@ class Caller:
             thread.join(_CLOSED_WITHIN)
 
     async def _wind_down(self) -> None:
-        """Waits for open requests; long polls are not waited for."""
+        """Wait for open requests, except for long polls."""
         if self._asking:
-            await asyncio.wait(set(self._asking), timeout=_LAST_WORDS)
+            await asyncio.wait(set(self._asking), timeout=_GRACE_SECONDS)
         asyncio.get_running_loop().stop()
 
-    # -- on its loop
+    # -- on the loop
 
     async def ask(self, path: str, body: bytes, *, repeatable: bool) -> Answer:
-        """Returns the answer; `close` waits for it."""
+        """Return the answer; `close` waits for it."""
         task = asyncio.current_task()
         assert task is not None  # it runs on a loop
         self._asking.add(task)
         try:
-            return await self.ask_patiently(path, body, repeatable=repeatable)
+            return await self.ask_repeatedly(path, body, repeatable=repeatable)
         finally:
             self._asking.discard(task)
 
-    async def ask_patiently(self, path: str, body: bytes, *, repeatable: bool, patience: float = 0.0) -> Answer:
-        """Returns the answer, or raises its error; repeats the request while no server answers, up to `wait_seconds`.
+    async def ask_repeatedly(self, path: str, body: bytes, *, repeatable: bool, extra_timeout: float = 0.0) -> Answer:
+        """Return the answer, or raise its error; repeat the request while no server answers, up to `wait_seconds`.
 
-        A request that may not be done twice has a key, and names the server it is meant for, which knows the key.
-        Another server refuses it. Then it is sent to any server, unless it may have been carried out already: then
-        AnswerLost is raised.
+        A request that may not be done twice has a key, and names the server that knows the key. Another server refuses
+        it. Then it is sent to any server, unless it may have been carried out already: then AnswerLost is raised.
         """
         headers = {} if repeatable else {KEY: new_id(), **self._meant_for()}
         if actor() and self._server.token is None:
@@ -315,38 +314,38 @@ class Caller:
         began = monotonic()
         deadline: float | None = None
         pause = _FIRST_PAUSE
-        doubtful = False
+        uncertain = False
         while True:
             lost = False
             try:
-                response = await self._send(path, body, headers, patience)
+                response = await self._send(path, body, headers, extra_timeout)
             except (NotSent, Lost) as error:
                 lost = isinstance(error, Lost)
-                trouble, wait = str(error), pause
+                problem, wait = str(error), pause
             else:
                 mark = response.headers.get(MARK.lower(), "")
                 self._heard_from(mark.partition(".")[0])
                 if response.status < 300 and mark:  # without a mark it is not a Longshore server
                     return Answer(response.body, mark, FORGETFUL.lower() not in response.headers)
-                if not doubtful and _name(_problem(response.body)) == ANSWER_LOST and headers.pop(SENT_TO, ""):
+                if not uncertain and _name(_problem(response.body)) == ANSWER_LOST and headers.pop(SENT_TO, ""):
                     continue  # it reached another server, or a restarted one: it was not carried out
-                trouble, wait = _refusal(self._server.address, response, pause)
+                problem, wait = _refusal(self._server.address, response, pause)
                 lost = response.status in (502, 504)
             if lost and not repeatable:
-                doubtful = True
+                uncertain = True
                 headers.setdefault(SENT_TO, _UNKNOWN)
             now = monotonic()
             deadline = now + self._server.wait_seconds if deadline is None else deadline
-            if doubtful and now + wait - began > _AGE:
-                raise AnswerLost(f"no answer came from {self._server.address}: {trouble}")
+            if uncertain and now + wait - began > _AGE:
+                raise AnswerLost(f"no answer came from {self._server.address}: {problem}")
             if now + wait > deadline or self._closed:
-                unknown = "; whether the request was carried out is not known" if doubtful else ""
-                raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {trouble}{unknown}")
+                unknown = "; whether the request was carried out is unknown" if uncertain else ""
+                raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {problem}{unknown}")
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _meant_for(self) -> dict[str, str]:
-        """Names the server that answered last; none if several share the address, because others would refuse."""
+        """Name the server that answered last; none if several share the address, because others would refuse."""
         if not self._known or monotonic() - self._another_answered < _ALONE_AFTER:
             return {}
         return {SENT_TO: self._known}
@@ -358,13 +357,13 @@ class Caller:
             self._another_answered = monotonic()
         self._known = server
 
-    async def _send(self, path: str, body: bytes, headers: dict[str, str], patience: float) -> Response:
+    async def _send(self, path: str, body: bytes, headers: dict[str, str], extra_timeout: float) -> Response:
         if self._connections is None:
             self._connections = _connections(self._server)
         seconds = self._server.answer_seconds
         connect_within = min(max(self._server.wait_seconds, _FIRST_PAUSE), seconds)
         return await self._connections.post(
-            path, headers, body, connect_within=connect_within, answer_within=seconds + patience
+            path, headers, body, connect_within=connect_within, answer_within=seconds + extra_timeout
         )
 
 
@@ -398,7 +397,7 @@ async def _ended(connections: Connections | None) -> None:
 
 
 def _refusal(address: str, response: Response, pause: float) -> tuple[str, float]:
-    """Raises the error of a final answer; for a temporary one returns its text and when to try again."""
+    """Raise the error of a final answer; for a temporary one, return its text and the time until the next try."""
     status = response.status
     problem = _problem(response.body)
     name = _name(problem)
@@ -406,38 +405,38 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
     if name == ANSWER_LOST:
         raise AnswerLost(words)
     if status in (429, 502, 504) or (status == 503 and name != "store-unavailable"):
-        told = response.headers.get("retry-after", "")
-        return words, max(pause, float(told)) if told.isascii() and told.isdigit() else pause
+        seconds = response.headers.get("retry-after", "")
+        return words, max(pause, float(seconds)) if seconds.isascii() and seconds.isdigit() else pause
     if status == 413:
-        raise InvalidArgument("request", f"{words}; send less at once")
+        raise InvalidArgument("request", f"{words}; send less in one request")
     if name in KNOWN:
         raise error_in(problem)
     if status < 300 or status in (301, 302, 307, 308, 404, 405) or not name:
         raise BackendUnavailable(
-            f"{address} answered {status}, as no Longshore server does; is it the address of one, and of a version "
-            "that this one knows?"
+            f"{address} answered {status}, which is not a Longshore answer; check that it is the address of a "
+            "Longshore server of a compatible version"
         )
     raise BackendUnavailable(f"the server failed: {words} (request {problem.get('request_id', 'unknown')})")
 
 
 @contextmanager
 def understood(address: str) -> Iterator[None]:
-    """Reads an answer inside: one that is not from a Longshore server raises BackendUnavailable."""
+    """Decode an answer inside the block: one that is not from a Longshore server raises BackendUnavailable."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BackendUnavailable(
-            f"{address} answered in a way that no Longshore server does: {error!r}; is it the address of one, and of a "
-            "version that this one knows?"
+            f"{address} gave an answer that is not from Longshore ({error!r}); check that it is the address of a "
+            "Longshore server of a compatible version"
         ) from None
 
 
 def _problem(body: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(body)
+        decoded = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def _name(problem: dict[str, Any]) -> str:

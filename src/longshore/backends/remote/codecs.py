@@ -1,4 +1,4 @@
-"""Values and errors as JSON: checked and written by one side, read by the other; and their JSON schemas."""
+"""Values and errors as JSON: checked and encoded by one side, decoded by the other; and their JSON schemas."""
 
 from __future__ import annotations
 
@@ -37,46 +37,46 @@ Json = Any
 Schema = Mapping[str, Any]
 
 _TEXT_UP_TO = 64 * 1024
-"""Up to so many bytes are sent as text if they are text; more are sent as base64, which is a third longer."""
+"""Up to this many bytes are sent as text if they are text; more are sent as base64, which is a third longer."""
 MOST_LISTED = MOST_NAMES
-"""The longest list in a request, so that one transaction does not delay others: a chord of 10,000 calls fits."""
+"""The longest list in a request, so that one transaction does not delay others. A chord of 10,000 calls fits."""
 _DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[T]):
     """One kind of value. `write` checks the caller's value with the errors of every store. `read` checks only what the
-    store does not check itself."""
+    store does not check."""
 
     write: Callable[[str, Any], Json]
     read: Callable[[str, Json], T]
     schema: Schema = field(default_factory=dict)
 
 
-def as_it_is(_: str, value: Any) -> Any:
-    """Returns the value unchanged."""
+def identity(_: str, value: Any) -> Any:
+    """Return the value unchanged."""
     return value
 
 
 def checked(check: Callable[[str, Any], Json], schema: Schema) -> Form[Any]:
     """A plain value, which the client checks and the store checks again."""
-    return Form(check, as_it_is, schema)
+    return Form(check, identity, schema)
 
 
 def plain(schema: Schema) -> Form[Any]:
-    """A value that JSON has, which neither side checks here."""
-    return Form(as_it_is, as_it_is, schema)
+    """A JSON value that neither side checks here."""
+    return Form(identity, identity, schema)
 
 
 def answered(kind: type[T], schema: Schema) -> Form[T]:
     """A plain value in an answer, which must have exactly this type."""
 
     def read(name: str, value: Json) -> T:
-        if type(value) is not kind:  # True would pass for a number
+        if type(value) is not kind:  # isinstance would accept True as a number
             raise InvalidArgument(name, f"must be {kind.__name__}, not {_kind(value)}")
         return value
 
-    return Form(as_it_is, read, schema)
+    return Form(identity, read, schema)
 
 
 def optional(form: Form[T]) -> Form[T | None]:
@@ -92,7 +92,7 @@ def list_of(form: Form[T]) -> Form[list[T]]:
     """A list of such values, in an answer."""
     return Form(
         lambda name, values: [form.write(name, value) for value in values],
-        lambda name, values: [form.read(name, value) for value in a_list(name, values)],
+        lambda name, values: [form.read(name, value) for value in check_list(name, values)],
         {"type": "array", "items": form.schema},
     )
 
@@ -106,25 +106,22 @@ def map_of(form: Form[T]) -> Form[dict[str, T]]:
     )
 
 
-# -- shapes
-
-
-def an_object(name: str, value: Json) -> dict[str, Any]:
-    """Returns the value if it is an object."""
+def check_object(name: str, value: Json) -> dict[str, Any]:
+    """Return the value if it is an object."""
     if not isinstance(value, dict):
         raise InvalidArgument(name, f"must be an object, not {_kind(value)}")
     return value
 
 
-def a_list(name: str, value: Json) -> list[Any]:
-    """Returns the value if it is a list."""
+def check_list(name: str, value: Json) -> list[Any]:
+    """Return the value if it is a list."""
     if not isinstance(value, list):
         raise InvalidArgument(name, f"must be a list, not {_kind(value)}")
     return value
 
 
 def not_too_many(name: str, value: Json) -> Json:
-    """Returns the value unless it is a list or object with too many items for one request."""
+    """Return the value unless it is a list or object with too many items for one request."""
     if isinstance(value, list | dict) and len(value) > MOST_LISTED:
         raise InvalidArgument(
             name, f"must be at most {MOST_LISTED:,} in one request, not {len(value):,}; send several requests"
@@ -132,26 +129,26 @@ def not_too_many(name: str, value: Json) -> Json:
     return value
 
 
-def only(name: str, told: dict[str, Any], known: Mapping[str, object]) -> None:
-    """Refuses unknown fields, so that a misspelt one is noticed."""
-    for key in told:
+def only(name: str, data: dict[str, Any], known: Mapping[str, object]) -> None:
+    """Reject unknown fields, so that a misspelled one is noticed."""
+    for key in data:
         if key not in known:
-            place = f"{name}.{key}" if name else key
-            raise InvalidArgument(place, f"is no field here; there are {', '.join(known)}")
+            where = f"{name}.{key}" if name else key
+            raise InvalidArgument(where, f"is not a known field; the fields are {', '.join(known)}")
 
 
 def fields_in(name: str, value: Json, known: Mapping[str, object], needed: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the fields of an object that a client sent; refuses unknown fields, and missing ones of `needed`."""
-    told = an_object(name, value)
-    only(name, told, known)
+    """Return the fields of an object from a client; reject unknown fields, and missing ones of `needed`."""
+    data = check_object(name, value)
+    only(name, data, known)
     for field_name in needed:
-        if field_name not in told:
-            raise InvalidArgument(f"{name}.{field_name}", "is missing")
-    return told
+        if field_name not in data:
+            raise InvalidArgument(f"{name}.{field_name}", "is missing; add it")
+    return data
 
 
 def read_fields(name: str, value: Json, forms: Mapping[str, Form[Any]], needed: Sequence[str] = ()) -> dict[str, Any]:
-    """Reads the fields of an object that a client sent, each by its form; null stays null."""
+    """Decode the fields of an object from a client, each by its form; null stays null."""
     return {
         field_name: None if given is None else forms[field_name].read(f"{name}.{field_name}", given)
         for field_name, given in fields_in(name, value, forms, needed).items()
@@ -199,11 +196,8 @@ def _note(name: str, value: object) -> Json:
 PROGRESS = checked(lambda _, value: _note("progress", value), {"description": "Any JSON."})
 
 
-# -- lengths of time, and points in it
-
-
-def _told(micros: int) -> float | int | str:
-    """Seconds; as text where a JSON number is not exact to the microsecond."""
+def _seconds(micros: int) -> float | int | str:
+    """Seconds, as text if a JSON number is not exact to the microsecond."""
     if micros % SECOND == 0:
         return micros // SECOND
     seconds = micros / SECOND
@@ -211,12 +205,12 @@ def _told(micros: int) -> float | int | str:
 
 
 def write_span(span: timedelta) -> float | int | str:
-    """Writes a stored duration."""
-    return _told(span // timedelta(microseconds=1))
+    """Encode a stored duration."""
+    return _seconds(span // timedelta(microseconds=1))
 
 
 def read_span(name: str, value: Json) -> Any:
-    """Reads a duration; a number is left to the store to check."""
+    """Decode a duration; the store checks a number."""
     if isinstance(value, str):
         if not _DECIMAL.fullmatch(value):
             raise InvalidArgument(name, f"must be a number of seconds, not {value[:40]!r}")
@@ -227,27 +221,27 @@ def read_span(name: str, value: Json) -> Any:
 
 
 def stored_span(value: Json) -> timedelta:
-    """Reads a duration that the server wrote."""
+    """Decode a duration from the server."""
     return read_span("", value) if isinstance(value, str) else timedelta(microseconds=round(value * SECOND))
 
 
 _SECONDS: Schema = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DECIMAL.pattern}$"}]}
-SPAN: Form[Any] = Form(lambda name, value: _told(check_duration(name, value)), read_span, _SECONDS)
-WAIT: Form[Any] = Form(lambda name, value: _told(check_duration(name, value, positive=False)), read_span, _SECONDS)
+SPAN: Form[Any] = Form(lambda name, value: _seconds(check_duration(name, value)), read_span, _SECONDS)
+WAIT: Form[Any] = Form(lambda name, value: _seconds(check_duration(name, value, positive=False)), read_span, _SECONDS)
 
 
 def write_time(moment: datetime) -> str:
-    """Writes a stored time, in UTC."""
+    """Encode a stored time, in UTC."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def stored_time(value: Json) -> datetime | None:
-    """Reads a time that the server wrote, or null."""
+    """Decode a time from the server, or null."""
     return None if value is None else datetime.fromisoformat(value)
 
 
 def read_time(name: str, value: Json) -> datetime:
-    """Reads a time that a client sent."""
+    """Decode a time from a client."""
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
@@ -260,14 +254,14 @@ def read_time(name: str, value: Json) -> datetime:
 
 
 def write_moment(name: str, value: Any) -> Json:
-    """Writes a time or a duration; the store adds a duration to its own clock."""
+    """Encode a time or a duration; the store adds a duration to its clock."""
     if isinstance(value, datetime):
         return write_time(from_micros(check_datetime(name, value)))
-    return _told(check_duration(name, value, positive=False))
+    return _seconds(check_duration(name, value, positive=False))
 
 
 def read_moment(name: str, value: Json) -> Any:
-    """Reads a time or a duration."""
+    """Decode a time or a duration."""
     return (
         read_time(name, value) if isinstance(value, str) and not _DECIMAL.fullmatch(value) else read_span(name, value)
     )
@@ -282,7 +276,7 @@ TIME: Form[datetime] = Form(
 MOMENT: Form[Any] = Form(
     write_moment,
     read_moment,
-    {"anyOf": [_TIME, *_SECONDS["anyOf"]], "description": "A time, or seconds from now by the store's own clock."},
+    {"anyOf": [_TIME, *_SECONDS["anyOf"]], "description": "A time, or seconds from now by the store's clock."},
 )
 
 
@@ -290,7 +284,7 @@ MOMENT: Form[Any] = Form(
 
 
 def write_bytes(value: bytes) -> Json:
-    """Writes bytes as text if they are text and not too long, else as base64."""
+    """Encode bytes as text if they are text and not too long, else as base64."""
     if len(value) <= _TEXT_UP_TO:
         try:
             return value.decode()
@@ -300,7 +294,7 @@ def write_bytes(value: bytes) -> Json:
 
 
 def read_bytes(name: str, value: Json) -> bytes:
-    """Reads bytes exactly."""
+    """Decode bytes exactly."""
     try:
         if isinstance(value, str):
             return value.encode()
@@ -308,7 +302,7 @@ def read_bytes(name: str, value: Json) -> bytes:
             return b64decode(value["base64"], validate=True)
     except (UnicodeEncodeError, NotBase64, ValueError):
         pass
-    raise InvalidArgument(name, 'must be text, or {"base64": "…"} for bytes that are no text')
+    raise InvalidArgument(name, 'must be text, or {"base64": "…"} for bytes that are not text')
 
 
 _BYTES: Schema = {
@@ -316,7 +310,7 @@ _BYTES: Schema = {
         {"type": "string"},
         {"type": "object", "properties": {"base64": {"type": "string"}}, "required": ["base64"]},
     ],
-    "description": "The bytes as they are: text, or base64 where they are no text.",
+    "description": "The exact bytes: as text, or as base64 if they are not text.",
 }
 RESULT: Form[bytes | None] = Form(
     lambda _, value: None if value is None else write_bytes(checks.result(value) or b""),
@@ -327,14 +321,14 @@ BYTES: Form[bytes] = Form(lambda _, value: write_bytes(value), read_bytes, _BYTE
 
 
 def write_checkpoint(value: Any) -> Json:
-    """Writes JSON as it is, and bytes as base64. JSON that looks like one of the wrappers goes into {"json": …}."""
+    """Encode JSON unchanged, and bytes as base64. JSON that looks like one of the wrappers goes into {"json": …}."""
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode("ascii")}
     return {"json": value} if isinstance(value, dict) and value.keys() in ({"base64"}, {"json"}) else value
 
 
 def read_checkpoint(name: str, value: Json) -> Any:
-    """Reads a checkpoint."""
+    """Decode a checkpoint."""
     if isinstance(value, dict):
         if value.keys() == {"base64"}:
             return read_bytes(name, value)
@@ -376,22 +370,22 @@ _NAMES = {kind: name for name, kind in KNOWN.items()}
 _CARRIED = ("field", "problem", "job_id", "job_ids", "schedule_id", "token_id", "reason")
 
 
-def told_of(error: LongshoreError) -> dict[str, Any]:
-    """Writes the error as a problem inside an answer."""
+def problem_of(error: LongshoreError) -> dict[str, Any]:
+    """Encode the error as a problem inside an answer."""
     name = next((_NAMES[kind] for kind in type(error).__mro__ if kind in _NAMES), "internal")
     return {"type": f"{PREFIX}{name}", "detail": str(error), **carried(error)}
 
 
 def carried(error: LongshoreError) -> dict[str, Any]:
     """The attributes of an error besides its message."""
-    told: dict[str, Any] = {name: value for name in _CARRIED if (value := getattr(error, name, None)) is not None}
+    data: dict[str, Any] = {name: value for name in _CARRIED if (value := getattr(error, name, None)) is not None}
     if isinstance(error, errors.InvalidTransition):
-        told |= {"status_of_job": str(error.status), "target": str(error.target)}
-    return told
+        data |= {"status_of_job": str(error.status), "target": str(error.target)}
+    return data
 
 
 def error_in(problem: Mapping[str, Any]) -> LongshoreError:
-    """Reads the error of a problem: its class, message and attributes."""
+    """Decode the error of a problem: its class, message and attributes."""
     kind = KNOWN.get(str(problem.get("type", "")).removeprefix(PREFIX), errors.BackendUnavailable)
     words = str(problem.get("detail", ""))
     error = kind.__new__(kind, words)

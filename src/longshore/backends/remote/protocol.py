@@ -1,8 +1,8 @@
-"""The wire protocol as one table: every operation of the contract with its address, its token scope and its answer.
+"""The wire protocol as one table: every operation of the contract with its path, its token scope and its answer.
 
-`RemoteBackend`, the server's routes and the OpenAPI document are made from this table. To add an operation: declare it
-in `backends/base.py` and add a row here. An argument whose name is not in `_ARGUMENTS` needs its form there. A rule
-for callers whose token is bound to some queues goes to `server/queue_scoping.py`.
+`RemoteBackend`, the server's routes and the OpenAPI document are built from this table. To add an operation: declare it
+in `backends/base.py` and add a row here. An argument whose name is not in `_ARGUMENTS` needs its form there. A rule for
+callers whose token is bound to some queues goes to `server/queue_scoping.py`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MARK = "Longshore-Mark"
 KEY = "Idempotency-Key"
 """The header of a request that may not be done twice: a repeated one gets the first answer."""
 SENT_TO = "Longshore-Sent-To"
-"""The header that names the server a request is meant for: another server refuses it."""
+"""The header that names the server for which a request is meant: another server refuses it."""
 ACTOR_SAID = "Longshore-Actor"
-"""The header of a request without a token that names its actor, percent-encoded. A token has a name itself."""
+"""The header of a request without a token that names its actor, percent-encoded. A token has its own name."""
 FORGETFUL = "Longshore-Forgetful"
 """The header of every answer of a server whose store is lost when it stops."""
 ANSWER_LOST = "answer-lost"
@@ -44,12 +44,12 @@ CHANGES = "/v1/store/changes"
 MOST_AT_ONCE = 1_000
 """The highest limit of one request; a higher one is lowered to it."""
 
-_NOTHING: codecs.Form[None] = codecs.Form(codecs.as_it_is, lambda _name, _told: None)
+_NOTHING: codecs.Form[None] = codecs.Form(codecs.identity, lambda _name, _data: None)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteOperation:
-    """One operation as it crosses the wire: a POST with its arguments by name."""
+    """One operation on the wire: a POST with its arguments by name."""
 
     name: str
     method: Callable[..., Any]
@@ -57,22 +57,22 @@ class RemoteOperation:
     scope: ScopeName
     returns: codecs.Form[Any]
     answer: str
-    """The field of the answer that holds what it returns; "" if the answer is that itself."""
+    """The field of the answer with the returned value; "" if the whole answer is the value."""
     takes: Mapping[str, codecs.Form[Any]]
     needed: list[str]
     """The arguments that every request must have."""
     path: str
     operation_id: str
     repeatable: bool
-    """Whether doing it twice has the effect of doing it once, so that any server may be sent it again."""
+    """Whether doing it twice equals doing it once, so that it can be sent again to any server."""
     note_of: str
     """For an operation that a worker may call at any rate: the argument that names its subject; else empty."""
     in_pieces: bool
-    """Whether the client divides a `limit` above `MOST_AT_ONCE` between several requests."""
+    """Whether the client splits a `limit` above `MOST_AT_ONCE` into several requests."""
 
     @property
     def description(self) -> str:
-        """What it does, in the words of the contract."""
+        """The docstring of its declaration."""
         return inspect.getdoc(self.method) or self.name
 
     @property
@@ -87,7 +87,7 @@ class RemoteOperation:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether there is nothing to return."""
+        """Whether it returns nothing."""
         return self.returns is _NOTHING
 
     @property
@@ -150,7 +150,7 @@ _ARGUMENTS: dict[str, codecs.Form[Any]] = {
     "event": codecs.WORKER_EVENT,
     "detail": codecs.checked(_detail, {"anyOf": [{"type": "object"}, {"type": "null"}]}),
 }
-"""The form of each argument by its name. A row names a form of its own where an operation differs."""
+"""The form of each argument by name. A row overrides it if an operation differs."""
 
 OPERATIONS: dict[str, RemoteOperation] = {}
 """The table, by the names of the operations."""
@@ -169,7 +169,7 @@ def _add(
     in_pieces: bool = False,
     **forms: codecs.Form[Any],
 ) -> RemoteOperation:
-    """Adds a row. `at` is an address under `/v1/work`, for what workers in other languages call."""
+    """Add a row. `at` is a path under `/v1/work`, for workers in other languages."""
     name = method.__name__
     _, *parameters = inspect.signature(method).parameters.values()
     sent = [each for each in parameters if each.name != "connection"]
@@ -197,7 +197,7 @@ _NUMBER = codecs.answered(int, {"type": "integer"})
 _YES_OR_NO = codecs.answered(bool, {"type": "boolean"})
 _PAIR: codecs.Form[tuple[list[str], list[str]]] = codecs.Form(
     lambda _, pair: {"cancelled": pair[0], "unknown": pair[1]},
-    lambda _, told: (_IDS.read("cancelled", told["cancelled"]), _IDS.read("unknown", told["unknown"])),
+    lambda _, data: (_IDS.read("cancelled", data["cancelled"]), _IDS.read("unknown", data["unknown"])),
     {
         "type": "object",
         "properties": {"cancelled": _IDS.schema, "unknown": _IDS.schema},
@@ -207,7 +207,7 @@ _PAIR: codecs.Form[tuple[list[str], list[str]]] = codecs.Form(
 _FREED = job_records.FREED
 _JOB, _JOBS = job_records.JOB, job_records.JOBS
 _SCHEDULE = store_records.SCHEDULE
-_FOR_HOW_LONG = codecs.optional(codecs.SPAN)
+_LEASE_LENGTH = codecs.optional(codecs.SPAN)
 
 # -- enqueue
 
@@ -217,7 +217,7 @@ _add(Backend.enqueue_new_jobs, "submit", _IDS, "ids")
 _add(Backend.add_jobs, "submit", _JOBS, "jobs", repeatable=True)
 _add(Backend.accept_jobs, "submit", _NOTHING)
 
-# -- claim and renew; a claim whose answer was lost comes back with its lease
+# -- claim and renew; a claim whose answer was lost is reclaimed when its lease expires
 
 DEQUEUE_JOBS = _add(
     Backend.dequeue_jobs,
@@ -227,7 +227,7 @@ DEQUEUE_JOBS = _add(
     at="claim",
     operation_id="claim_jobs",
     in_pieces=True,
-    lease=_FOR_HOW_LONG,
+    lease=_LEASE_LENGTH,
 )
 _add(
     Backend.extend_leases,
@@ -275,7 +275,7 @@ SETTLE_AND_DEQUEUE = _add(
     job_records.TURN,
     at="settle-and-claim",
     operation_id="settle_and_claim",
-    lease=_FOR_HOW_LONG,
+    lease=_LEASE_LENGTH,
     limit=codecs.COUNT,
 )
 
@@ -299,7 +299,7 @@ _add(Backend.count_jobs, "read", store_records.COUNTS, "counts")
 _add(Backend.count_delayed, "read", _NUMBER, "count")
 _add(Backend.next_due, "read", codecs.optional(codecs.TIME), "at", after=codecs.optional(codecs.TIME))
 _add(Backend.read_logs, "read", store_records.LOGS, "lines", after=codecs.COUNT)
-_add(Backend.read_events, "read", store_records.STRETCH, job_id=codecs.optional(codecs.NAME))
+_add(Backend.read_events, "read", store_records.EVENT_PAGE, job_id=codecs.optional(codecs.NAME))
 _add(Backend.end_of_events, "read", _ID, "cursor")
 _add(Backend.wait_for_change, "read", _YES_OR_NO, "changed")
 

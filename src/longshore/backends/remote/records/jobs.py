@@ -24,7 +24,7 @@ SCHEMAS: dict[str, codecs.Schema] = {}
 
 
 def a_record(name: str, description: str, required: Sequence[str], /, **fields: codecs.Schema) -> codecs.Schema:
-    """Adds the schema of a record to the document, and returns a reference to it."""
+    """Add the schema of a record to the document, and return a reference to it."""
     SCHEMAS[name] = {
         "title": name,
         "description": description,
@@ -43,28 +43,28 @@ def answer_record(
     *,
     newer: Collection[str] = (),
 ) -> codecs.Form[T]:
-    """A record of an answer, field by field; without a name the document says only that it is an object.
+    """A record of an answer, field by field; without a name the document describes it only as an object.
 
-    The reader passes over fields that it does not know. `newer` are those that an older server leaves out.
+    The reader ignores unknown fields. `newer` are the fields that an older server omits.
     """
     required = [field for field in fields if field not in newer]
     schemas = {field: form.schema for field, form in fields.items()}
     schema = a_record(name, description, required, **schemas) if name else {"type": "object"}
-    written = [(field, form.write) for field, form in fields.items() if form.write is not codecs.as_it_is]
-    read_in = [(field, form.read) for field, form in fields.items() if form.read is not codecs.as_it_is]
+    encoders = [(field, form.write) for field, form in fields.items() if form.write is not codecs.identity]
+    decoders = [(field, form.read) for field, form in fields.items() if form.read is not codecs.identity]
 
     def write(_: str, value: Any) -> dict[str, Any]:
-        told = {field: getattr(value, field) for field in fields}
-        for field, write_field in written:
-            told[field] = write_field(field, told[field])
-        return told
+        data = {field: getattr(value, field) for field in fields}
+        for field, write_field in encoders:
+            data[field] = write_field(field, data[field])
+        return data
 
-    def read(_: str, told: codecs.Json) -> T:
-        values = {field: told[field] for field in required}
+    def read(_: str, data: codecs.Json) -> T:
+        values = {field: data[field] for field in required}
         for field in newer:
-            if field in told:
-                values[field] = told[field]
-        for field, read_field in read_in:
+            if field in data:
+                values[field] = data[field]
+        for field, read_field in decoders:
             if field in values:
                 values[field] = read_field(field, values[field])
         return kind(**values)
@@ -82,34 +82,34 @@ def or_null(schema: codecs.Schema) -> codecs.Schema:
 
 
 def write_lease(lease: Lease) -> dict[str, Any]:
-    """Writes the whole lease; its holder sends it back unchanged."""
-    told: dict[str, Any] = {"token": lease.token, "epoch": lease.epoch}
+    """Encode the whole lease; its holder sends it back unchanged."""
+    data: dict[str, Any] = {"token": lease.token, "epoch": lease.epoch}
     if isinstance(lease.expires_at, datetime):
-        told["expires_at"] = codecs.write_time(lease.expires_at)
+        data["expires_at"] = codecs.write_time(lease.expires_at)
     if lease.cancel_requested:
-        told["cancel_requested"] = True
-    return told
+        data["cancel_requested"] = True
+    return data
 
 
 _LEASE_FIELDS = {"token": "", "epoch": 0, "expires_at": None, "cancel_requested": False}
 
 
 def read_lease(name: str, value: codecs.Json) -> Lease:
-    """Reads a lease that a client sent; only token and epoch are required."""
-    told = codecs.an_object(name, value)
-    token, epoch = told.get("token"), told.get("epoch")
+    """Decode a lease from a client; only token and epoch are required."""
+    data = codecs.check_object(name, value)
+    token, epoch = data.get("token"), data.get("epoch")
     if not isinstance(token, str) or type(epoch) is not int:
-        raise InvalidArgument(name, "must have the token and the epoch of the lease, as the claim gave them")
-    codecs.only(name, told, _LEASE_FIELDS)
-    ends = told.get("expires_at")
-    cancelling = told.get("cancel_requested", False)
+        raise InvalidArgument(name, "must have the token and the epoch of the lease, as the claim returned them")
+    codecs.only(name, data, _LEASE_FIELDS)
+    ends = data.get("expires_at")
+    cancelling = data.get("cancel_requested", False)
     if not isinstance(cancelling, bool):
         raise InvalidArgument(f"{name}.cancel_requested", "must be true or false")
     return Lease(token, epoch, None if ends is None else codecs.read_time(f"{name}.expires_at", ends), cancelling)
 
 
 def known_lease(value: codecs.Json) -> Lease:
-    """Reads a lease that the server wrote."""
+    """Decode a lease from the server."""
     return Lease(
         value["token"],
         value["epoch"],
@@ -120,7 +120,7 @@ def known_lease(value: codecs.Json) -> Lease:
 
 _LEASE = a_record(
     "HeldLease",
-    "The right to work on a job and report on it; sent back as it came. Without `expires_at` it never ends.",
+    "The right to work on a job and to settle it. Send it back unchanged. Without `expires_at` it does not expire.",
     ["token", "epoch"],
     token=WORD,
     epoch=NUMBER,
@@ -145,8 +145,8 @@ HELD: codecs.Form[Lease] = codecs.Form(_own_lease, read_lease, _LEASE)
 LEASES: codecs.Form[dict[str, Lease]] = codecs.Form(
     lambda _, value: {job_id: write_lease(lease) for job_id, lease in checks.leases(value).items()},
     lambda name, value: {
-        job_id: read_lease(name, told)
-        for job_id, told in codecs.not_too_many(name, codecs.an_object(name, value)).items()
+        job_id: read_lease(name, data)
+        for job_id, data in codecs.not_too_many(name, codecs.check_object(name, value)).items()
     },
     {
         "type": "object",
@@ -164,17 +164,17 @@ _DEFAULTS: dict[str, Any] = {
 _TIMES = ("created_at", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at")
 _MOMENTS = ("run_at", "expires_at")
 _SPANS = ("delay", "timeout")
-_AS_THEY_ARE = (
+_UNCHANGED_FIELDS = (
     *("priority", "lifo", "max_attempts", "max_crashes", "idempotency_key", "concurrency_key", "parent_id"),
     *("on_dependency_failure", "uid", "executions", "retry_count", "crashes", "epoch", "assignee_id"),
     *("error_message", "progress", "schedule_id"),
 )
-_UNLESS = tuple((name, _DEFAULTS[name]) for name in _AS_THEY_ARE)
+_UNLESS = tuple((name, _DEFAULTS[name]) for name in _UNCHANGED_FIELDS)
 
 
 def write_job(job: Job) -> dict[str, Any]:
-    """Writes the whole record without the fields that have their defaults."""
-    told: dict[str, Any] = {
+    """Encode the whole record without the fields that have their defaults."""
+    data: dict[str, Any] = {
         "id": job.id,
         "type": job.type,
         "queue": job.queue,
@@ -184,24 +184,24 @@ def write_job(job: Job) -> dict[str, Any]:
     for name, default in _UNLESS:
         value = getattr(job, name)
         if value != default:
-            told[name] = value
+            data[name] = value
     if job.tags:
-        told["tags"] = list(job.tags)
+        data["tags"] = list(job.tags)
     if job.depends_on:
-        told["depends_on"] = list(job.depends_on)
+        data["depends_on"] = list(job.depends_on)
     if job.options:
-        told["options"] = dict(job.options)
+        data["options"] = dict(job.options)
     for name in (*_TIMES, *_MOMENTS, *_SPANS):
         value = getattr(job, name)
         if value is not None:
-            told[name] = codecs.write_span(value) if isinstance(value, timedelta) else codecs.write_time(value)
+            data[name] = codecs.write_span(value) if isinstance(value, timedelta) else codecs.write_time(value)
     if job.lease is not None:
-        told["lease"] = write_lease(job.lease)
+        data["lease"] = write_lease(job.lease)
     if job.result is not None:
-        told["result"] = codecs.write_bytes(job.result)
+        data["result"] = codecs.write_bytes(job.result)
     if job.checkpoint is not None:
-        told["checkpoint"] = codecs.write_checkpoint(job.checkpoint)
-    return told
+        data["checkpoint"] = codecs.write_checkpoint(job.checkpoint)
+    return data
 
 
 _WORD = codecs.answered(str, WORD)
@@ -231,10 +231,10 @@ def _is_time(value: codecs.Json) -> bool:
     return isinstance(value, str) and "T" in value
 
 
-def read_job(_: str, told: codecs.Json) -> Job:
-    """Reads a job that the server wrote; ignores fields of a newer server."""
+def read_job(_: str, data: codecs.Json) -> Job:
+    """Decode a job from the server; ignore fields of a newer server."""
     values = {**_DEFAULTS, "options": {}}
-    for name, value in told.items():
+    for name, value in data.items():
         reading = _READ.get(name)
         if reading is not None:
             values[name] = reading(value)
@@ -271,10 +271,10 @@ _SETTABLE: dict[str, codecs.Schema] = {
 }
 """The fields that the submitter of a job may set."""
 
-_NEW_JOB = a_record("NewStoredJob", "A job to be stored, as `Job` has it.", ["id", "type"], **_SETTABLE)
+_NEW_JOB = a_record("NewStoredJob", "A job to store, with the fields of `Job`.", ["id", "type"], **_SETTABLE)
 _JOB = a_record(
     "StoredJob",
-    "A job as it is stored; what is as in any fresh job is left out, and what is forgotten of one that was removed.",
+    "A job as stored. Fields with the values of a new job are omitted, and so are unknown fields of a removed one.",
     ["id", "type", "queue", "status", "payload", "uid"],
     **{
         **_SETTABLE,
@@ -292,41 +292,41 @@ _JOB = a_record(
 )
 
 
-_GIVEN_AS_THEY_ARE = (
+_UNCHANGED_NEW_FIELDS = (
     *("queue", "priority", "lifo", "max_attempts", "max_crashes", "on_dependency_failure"),
     *("idempotency_key", "concurrency_key", "parent_id", "schedule_id"),
 )
 
 
 def write_new_job(_: str, job: Any) -> dict[str, Any]:
-    """Checks a new job as any store does, and writes what is set; durations stay durations."""
+    """Check a new job like any store, and encode the fields that are set; durations stay durations."""
     record_of(job, 0)
-    told: dict[str, Any] = {"id": job.id, "type": job.type}
+    data: dict[str, Any] = {"id": job.id, "type": job.type}
     if job.payload != b"null":
-        told["payload"] = codecs.write_bytes(bytes(job.payload))
-    for name in _GIVEN_AS_THEY_ARE:
+        data["payload"] = codecs.write_bytes(bytes(job.payload))
+    for name in _UNCHANGED_NEW_FIELDS:
         value = getattr(job, name)
         if value != _DEFAULTS[name]:
-            told[name] = value
+            data[name] = value
     if job.status is not JobStatus.INITIAL_PENDING:
-        told["status"] = check_status("status", job.status).value
+        data["status"] = check_status("status", job.status).value
     if job.tags != ():
-        told["tags"] = list(job.tags)
+        data["tags"] = list(job.tags)
     if job.depends_on != ():
-        told["depends_on"] = list(job.depends_on)
+        data["depends_on"] = list(job.depends_on)
     if job.options != {}:
-        told["options"] = dict(job.options)
+        data["options"] = dict(job.options)
     for name in _MOMENTS:
         value = getattr(job, name)
         if value is not None:
-            told[name] = codecs.write_moment(name, value)
+            data[name] = codecs.write_moment(name, value)
     if job.delay is not None:
-        told["delay"] = codecs.WAIT.write("delay", job.delay)
+        data["delay"] = codecs.WAIT.write("delay", job.delay)
     if job.timeout is not None:
-        told["timeout"] = codecs.SPAN.write("timeout", job.timeout)
+        data["timeout"] = codecs.SPAN.write("timeout", job.timeout)
     if job.created_at is not None:
-        told["created_at"] = codecs.TIME.write("created_at", job.created_at)
-    return told
+        data["created_at"] = codecs.TIME.write("created_at", job.created_at)
+    return data
 
 
 _READ_NEW: dict[str, Callable[[str, Any], Any]] = {
@@ -342,7 +342,7 @@ _READ_NEW: dict[str, Callable[[str, Any], Any]] = {
 
 
 def read_new_job(name: str, value: codecs.Json) -> Job:
-    """Reads a new job that a client sent; the store checks its values."""
+    """Decode a new job from a client; the store checks its values."""
     values: dict[str, Any] = {}
     for field, given in codecs.fields_in(name, value, _SETTABLE, ("id", "type")).items():
         reading = _READ_NEW.get(field)
@@ -354,18 +354,18 @@ NEW_JOB: codecs.Form[Job] = codecs.Form(write_new_job, read_new_job, _NEW_JOB)
 
 
 def _write_new_jobs(_: str, jobs: Any) -> list[dict[str, Any]]:
-    told = []
-    for place, job in enumerate(checks.jobs(jobs)):
+    data = []
+    for index, job in enumerate(checks.jobs(jobs)):
         try:
-            told.append(write_new_job("job", job))
+            data.append(write_new_job("job", job))
         except InvalidArgument as error:
-            raise InvalidArgument(f"jobs[{place}].{error.field}", error.problem) from None
-    return told
+            raise InvalidArgument(f"jobs[{index}].{error.field}", error.problem) from None
+    return data
 
 
 def _read_new_jobs(name: str, jobs: codecs.Json) -> list[Job]:
-    told = codecs.not_too_many(name, codecs.a_list(name, jobs))
-    return [read_new_job(f"{name}[{place}]", job) for place, job in enumerate(told)]
+    data = codecs.not_too_many(name, codecs.check_list(name, jobs))
+    return [read_new_job(f"{name}[{index}]", job) for index, job in enumerate(data)]
 
 
 NEW_JOBS: codecs.Form[list[Job]] = codecs.Form(
@@ -378,7 +378,7 @@ JOBS: codecs.Form[list[Job]] = codecs.list_of(JOB)
 PAGE = answer_record(
     Page,
     "StoredPage",
-    "Some of the jobs; `next_cursor` is null on the last page.",
+    "One page of jobs; `next_cursor` is null on the last page.",
     {"items": JOBS, "next_cursor": codecs.plain(or_null(WORD))},
 )
 
@@ -396,17 +396,17 @@ _FILTER_FIELDS: dict[str, codecs.Schema] = {
 
 def _write_filter(_: str, value: Any) -> dict[str, Any]:
     wanted = check_filter(value)
-    told: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for name in _FILTER_FIELDS:
         given = getattr(wanted, name)
         if isinstance(given, datetime):
-            told[name] = codecs.TIME.write(name, given)
+            data[name] = codecs.TIME.write(name, given)
         elif name in _FILTER_LISTS:
             if given:
-                told[name] = [str(one) for one in given]
+                data[name] = [str(one) for one in given]
         elif given not in (None, "") and (given or name != "data"):
-            told[name] = dict(given) if name == "data" else given
-    return told
+            data[name] = dict(given) if name == "data" else given
+    return data
 
 
 def _read_filter(name: str, value: codecs.Json) -> JobFilter:
@@ -414,7 +414,7 @@ def _read_filter(name: str, value: codecs.Json) -> JobFilter:
     for field in _FILTER_LISTS:
         if field in values:
             values[field] = tuple(
-                codecs.not_too_many(f"{name}.{field}", codecs.a_list(f"{name}.{field}", values[field]))
+                codecs.not_too_many(f"{name}.{field}", codecs.check_list(f"{name}.{field}", values[field]))
             )
     if "statuses" in values:
         values["statuses"] = tuple(check_status(f"{name}.statuses", status) for status in values["statuses"])
@@ -427,31 +427,31 @@ def _read_filter(name: str, value: codecs.Json) -> JobFilter:
 FILTER: codecs.Form[JobFilter] = codecs.Form(
     _write_filter,
     _read_filter,
-    a_record("StoredFilter", "Jobs for which every condition given holds.", [], **_FILTER_FIELDS),
+    a_record("StoredFilter", "Selects jobs that meet every given condition.", [], **_FILTER_FIELDS),
 )
 
 _OUTCOME_VERBS = ("complete", "fail", "bury", "stop", "release", "crash")
 
 
 def write_outcome(outcome: Outcome) -> dict[str, Any]:
-    """Writes an outcome; raises InvalidArgument if it is malformed."""
-    told: dict[str, Any] = {"job_id": outcome.job_id, "verb": outcome.verb}
+    """Encode an outcome; raise InvalidArgument if it is malformed."""
+    data: dict[str, Any] = {"job_id": outcome.job_id, "verb": outcome.verb}
     if outcome.verb not in _OUTCOME_VERBS:
         raise InvalidArgument("verb", f"must be one of {', '.join(_OUTCOME_VERBS)}, not {outcome.verb!r}")
     held = checks.lease(outcome.lease)
     if held is not None:
-        told["lease"] = write_lease(held)
+        data["lease"] = write_lease(held)
     if outcome.verb == "complete":
         result = checks.result(outcome.result)
         if result is not None:
-            told["result"] = codecs.write_bytes(result)
-        return told
+            data["result"] = codecs.write_bytes(result)
+        return data
     error = checks.error_text(outcome.error, required=outcome.verb == "fail")
     if error:
-        told["error"] = error
+        data["error"] = error
     if outcome.verb in ("fail", "release") and outcome.retry_at is not None:
-        told["retry_at"] = codecs.write_moment("retry_at", outcome.retry_at)
-    return told
+        data["retry_at"] = codecs.write_moment("retry_at", outcome.retry_at)
+    return data
 
 
 _OUTCOME_FIELDS: dict[str, codecs.Schema] = {
@@ -464,30 +464,30 @@ _OUTCOME_FIELDS: dict[str, codecs.Schema] = {
 }
 _OUTCOME = a_record(
     "JobOutcome",
-    "How a job ended: `complete` with a `result`; `fail` with an `error`, to be run again at `retry_at`; `bury` and "
-    "`stop` for good; `crash` if its process died; `release` to give it back uncounted.",
+    "How a job ended: `complete` with a `result`; `fail` with an `error`, to run again at `retry_at`; `bury` or "
+    "`stop` permanently; `crash` if its process died; `release` to return it without counting an attempt.",
     ["job_id"],
     **_OUTCOME_FIELDS,
 )
 
 
 def read_outcome(name: str, value: codecs.Json) -> Outcome:
-    """Reads an outcome that a client sent; the store checks its values."""
-    told = codecs.fields_in(name, value, _OUTCOME_FIELDS, ["job_id"])
-    lease, result, retry_at = told.get("lease"), told.get("result"), told.get("retry_at")
+    """Decode an outcome from a client; the store checks its values."""
+    data = codecs.fields_in(name, value, _OUTCOME_FIELDS, ["job_id"])
+    lease, result, retry_at = data.get("lease"), data.get("result"), data.get("retry_at")
     return Outcome(
-        told["job_id"],
+        data["job_id"],
         None if lease is None else read_lease(f"{name}.lease", lease),
-        told.get("verb", "complete"),
+        data.get("verb", "complete"),
         None if result is None else codecs.read_bytes(f"{name}.result", result),
-        told.get("error", ""),
+        data.get("error", ""),
         None if retry_at is None else codecs.read_moment(f"{name}.retry_at", retry_at),
     )
 
 
-def _read_outcomes(name: str, told: codecs.Json) -> list[Outcome]:
-    given = codecs.not_too_many(name, codecs.a_list(name, told))
-    return [read_outcome(f"{name}[{place}]", one) for place, one in enumerate(given)]
+def _read_outcomes(name: str, data: codecs.Json) -> list[Outcome]:
+    given = codecs.not_too_many(name, codecs.check_list(name, data))
+    return [read_outcome(f"{name}[{index}]", one) for index, one in enumerate(given)]
 
 
 OUTCOMES: codecs.Form[list[Outcome]] = codecs.Form(
@@ -498,23 +498,23 @@ OUTCOMES: codecs.Form[list[Outcome]] = codecs.Form(
 
 
 FREED: codecs.Form[dict[str, int]] = codecs.Form(
-    codecs.as_it_is, lambda _, freed: dict(freed), {"type": "object", "additionalProperties": NUMBER}
+    codecs.identity, lambda _, freed: dict(freed), {"type": "object", "additionalProperties": NUMBER}
 )
 _PROBLEM: codecs.Form[LongshoreError] = codecs.Form(
-    lambda _, error: codecs.told_of(error), lambda _, problem: codecs.error_in(problem), {"type": "object"}
+    lambda _, error: codecs.problem_of(error), lambda _, problem: codecs.error_in(problem), {"type": "object"}
 )
 REPORT = answer_record(
     SettleReport,
     "SettleReport",
-    "What became of each outcome, by job id: its new status, or a problem; and which workers got slots back.",
+    "The result of each outcome by job id: its new status, or a problem; and the slots released by each worker.",
     {"settled": codecs.map_of(codecs.STATUS), "refused": codecs.map_of(_PROBLEM), "freed": FREED},
 )
 TURN: codecs.Form[tuple[SettleReport, list[Job]]] = codecs.Form(
     lambda name, turn: {**REPORT.write(name, turn[0]), "jobs": JOBS.write(name, turn[1])},
-    lambda name, told: (REPORT.read(name, told), JOBS.read(name, told["jobs"])),
+    lambda name, data: (REPORT.read(name, data), JOBS.read(name, data["jobs"])),
     a_record(
         "SettleAndClaimReport",
-        "What became of each outcome, and the jobs that were claimed.",
+        "The result of each outcome, and the claimed jobs.",
         [*SCHEMAS["SettleReport"]["required"], "jobs"],
         **SCHEMAS["SettleReport"]["properties"],
         jobs=JOBS.schema,

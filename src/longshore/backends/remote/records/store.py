@@ -32,7 +32,7 @@ from longshore.core.status import JobStatus
 
 COUNTS: codecs.Form[dict[JobStatus, int]] = codecs.Form(
     lambda _, counts: {status.value: count for status, count in counts.items()},
-    lambda _, told: {JobStatus(status): count for status, count in told.items()},
+    lambda _, data: {JobStatus(status): count for status, count in data.items()},
     {"type": "object", "additionalProperties": NUMBER},
 )
 
@@ -40,7 +40,7 @@ COUNTS: codecs.Form[dict[JobStatus, int]] = codecs.Form(
 def _tuple_of(form: codecs.Form[Any], schema: codecs.Schema) -> codecs.Form[tuple[Any, ...]]:
     return codecs.Form(
         lambda name, values: [form.write(name, value) for value in values],
-        lambda name, told: tuple([form.read(name, one) for one in told]),
+        lambda name, data: tuple([form.read(name, one) for one in data]),
         schema,
     )
 
@@ -48,13 +48,13 @@ def _tuple_of(form: codecs.Form[Any], schema: codecs.Schema) -> codecs.Form[tupl
 _WORD, _NUMBER, _YES_OR_NO = codecs.plain(WORD), codecs.plain(NUMBER), codecs.plain(codecs.FLAG.schema)
 _WORD_OR_NULL, _NUMBER_OR_NULL = codecs.plain(or_null(WORD)), codecs.plain(or_null(NUMBER))
 _TIME: codecs.Form[datetime] = codecs.Form(
-    lambda _, moment: codecs.write_time(moment), lambda _, told: datetime.fromisoformat(told), codecs.TIME.schema
+    lambda _, moment: codecs.write_time(moment), lambda _, data: datetime.fromisoformat(data), codecs.TIME.schema
 )
-_STATUS_OR_NULL = codecs.optional(codecs.Form(codecs.as_it_is, lambda _, told: JobStatus(told), codecs.STATUS.schema))
-_NAMES: codecs.Form[tuple[str, ...]] = codecs.Form(codecs.as_it_is, lambda _, told: tuple(told), codecs.NAMES.schema)
+_STATUS_OR_NULL = codecs.optional(codecs.Form(codecs.identity, lambda _, data: JobStatus(data), codecs.STATUS.schema))
+_NAMES: codecs.Form[tuple[str, ...]] = codecs.Form(codecs.identity, lambda _, data: tuple(data), codecs.NAMES.schema)
 _OBJECT: codecs.Schema = {"type": "object"}
 _OBJECTS: codecs.Schema = {"type": "array", "items": _OBJECT}
-_DETAIL: codecs.Form[Any] = codecs.Form(lambda _, detail: dict(detail), codecs.as_it_is, _OBJECT)
+_DETAIL: codecs.Form[Any] = codecs.Form(lambda _, detail: dict(detail), codecs.identity, _OBJECT)
 
 
 def _schemas(forms: Mapping[str, codecs.Form[Any]]) -> dict[str, codecs.Schema]:
@@ -64,7 +64,7 @@ def _schemas(forms: Mapping[str, codecs.Form[Any]]) -> dict[str, codecs.Schema]:
 STATS = answer_record(
     JobStats,
     "StoredStats",
-    "Counts over jobs that carry all tags.",
+    "Counts over the jobs that have all tags.",
     {each.name: _NAMES if each.name == "tags" else _NUMBER for each in dataclasses.fields(JobStats)},
 )
 
@@ -78,16 +78,16 @@ _RATE = a_record(
 
 
 def write_rate(rate: Rate | None) -> codecs.Json:
-    """Writes a rate, or null for no limit."""
+    """Encode a rate, or null for no limit."""
     return None if rate is None else {"count": rate.count, "per": codecs.write_span(cast(timedelta, rate.per))}
 
 
 def read_rate(name: str, value: codecs.Json) -> Rate | None:
-    """Reads a rate; the store checks its numbers."""
+    """Decode a rate; the store checks its numbers."""
     if value is None:
         return None
-    told = codecs.fields_in(name, value, {"count": 0, "per": 0})
-    return Rate(told.get("count", 0), codecs.read_span("rate.per", told.get("per", 0)))
+    data = codecs.fields_in(name, value, {"count": 0, "per": 0})
+    return Rate(data.get("count", 0), codecs.read_span("rate.per", data.get("per", 0)))
 
 
 RATE: codecs.Form[Rate | None] = codecs.Form(
@@ -124,7 +124,7 @@ def _read_text(name: str, value: codecs.Json) -> str:
     return value
 
 
-_SENT_TEXT: codecs.Form[str] = codecs.Form(codecs.as_it_is, _read_text, WORD)
+_SENT_TEXT: codecs.Form[str] = codecs.Form(codecs.identity, _read_text, WORD)
 _REPEAT_FIELDS: dict[str, codecs.Form[Any]] = {
     "cron": codecs.optional(_SENT_TEXT),
     "every": codecs.optional(
@@ -144,7 +144,7 @@ _SCHEDULE_FIELDS: dict[str, codecs.Schema] = {
     "id": codecs.NAME.schema,
     "job": NEW_JOB.schema,
     "repeat": a_record(
-        "StoredRepeat", "When to repeat: `cron`, or `every` so many seconds.", [], **_schemas(_REPEAT_FIELDS)
+        "StoredRepeat", "When to repeat: `cron`, or `every` in seconds.", [], **_schemas(_REPEAT_FIELDS)
     ),
     "paused": codecs.FLAG.schema,
     **dict.fromkeys(_SCHEDULE_TIMES, or_null(codecs.TIME.schema)),
@@ -156,10 +156,10 @@ _SCHEDULE_FIELDS: dict[str, codecs.Schema] = {
 
 
 def _write_repeat(repeat: Repeat) -> dict[str, Any]:
-    told = {name: form.write(name, getattr(repeat, name)) for name, form in _REPEAT_FIELDS.items()}
-    if not repeat.immediate:  # servers of earlier versions do not know the field
-        del told["immediate"]
-    return told
+    data = {name: form.write(name, getattr(repeat, name)) for name, form in _REPEAT_FIELDS.items()}
+    if not repeat.immediate:  # earlier servers do not know the field
+        del data["immediate"]
+    return data
 
 
 def _read_repeat(name: str, value: codecs.Json) -> Repeat:
@@ -167,7 +167,7 @@ def _read_repeat(name: str, value: codecs.Json) -> Repeat:
 
 
 def _write_schedule(_: str, schedule: Schedule) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "id": schedule.id,
         "job": write_new_job("job", schedule.job),
         "repeat": _write_repeat(schedule.repeat),
@@ -179,10 +179,10 @@ def _write_schedule(_: str, schedule: Schedule) -> dict[str, Any]:
     for name in _SCHEDULE_TIMES:
         moment = getattr(schedule, name)
         if moment is not None:
-            told[name] = codecs.write_time(moment)
+            data[name] = codecs.write_time(moment)
     if schedule.passed_over is not None:
-        told["passed_over"] = [codecs.write_time(moment) for moment in schedule.passed_over]
-    return told
+        data["passed_over"] = [codecs.write_time(moment) for moment in schedule.passed_over]
+    return data
 
 
 def _new_schedule(_: str, value: Any) -> dict[str, Any]:
@@ -194,38 +194,38 @@ def _new_schedule(_: str, value: Any) -> dict[str, Any]:
 _SCHEDULE_NAMES = frozenset(field.name for field in dataclasses.fields(Schedule))
 
 
-def _known_schedule(_: str, told: codecs.Json) -> Schedule:
-    values = {name: value for name, value in told.items() if name in _SCHEDULE_NAMES}  # a newer server may tell more
-    values["job"] = _known_pattern(told["job"])
-    values["repeat"] = _read_repeat("repeat", told["repeat"])
+def _known_schedule(_: str, data: codecs.Json) -> Schedule:
+    values = {name: value for name, value in data.items() if name in _SCHEDULE_NAMES}  # newer servers send more
+    values["job"] = _known_template(data["job"])
+    values["repeat"] = _read_repeat("repeat", data["repeat"])
     for name in _SCHEDULE_TIMES:
-        values[name] = codecs.stored_time(told.get(name))
-    if told.get("passed_over") is not None:
-        begin, end = told["passed_over"]
+        values[name] = codecs.stored_time(data.get(name))
+    if data.get("passed_over") is not None:
+        begin, end = data["passed_over"]
         values["passed_over"] = (datetime.fromisoformat(begin), datetime.fromisoformat(end))
     return Schedule(**values)
 
 
-def _known_pattern(told: codecs.Json) -> Job:
-    job = read_new_job("job", told)
-    spans = {name: codecs.stored_span(told[name]) for name in ("delay", "timeout", "expires_at") if name in told}
+def _known_template(data: codecs.Json) -> Job:
+    job = read_new_job("job", data)
+    spans = {name: codecs.stored_span(data[name]) for name in ("delay", "timeout", "expires_at") if name in data}
     return job.replace(**spans) if spans else job
 
 
 def _given_schedule(name: str, value: codecs.Json) -> Schedule:
-    told = codecs.fields_in(name, value, {"id": "", "job": {}, "repeat": {}, "paused": False}, ("id", "job", "repeat"))
-    job = read_new_job(f"{name}.job", told["job"])
-    repeat = _read_repeat("repeat", told["repeat"])
-    return Schedule(id=told["id"], job=job, repeat=repeat, paused=told.get("paused", False))
+    data = codecs.fields_in(name, value, {"id": "", "job": {}, "repeat": {}, "paused": False}, ("id", "job", "repeat"))
+    job = read_new_job(f"{name}.job", data["job"])
+    repeat = _read_repeat("repeat", data["repeat"])
+    return Schedule(id=data["id"], job=job, repeat=repeat, paused=data.get("paused", False))
 
 
-_SCHEDULE = a_record("StoredSchedule", "A job made again and again.", ["id", "job", "repeat"], **_SCHEDULE_FIELDS)
+_SCHEDULE = a_record("StoredSchedule", "A repeatedly enqueued job.", ["id", "job", "repeat"], **_SCHEDULE_FIELDS)
 NEW_SCHEDULE: codecs.Form[Schedule] = codecs.Form(
     _new_schedule,
     _given_schedule,
     a_record(
         "NewStoredSchedule",
-        "A schedule to be put.",
+        "A schedule to store.",
         ["id", "job", "repeat"],
         **{name: _SCHEDULE_FIELDS[name] for name in ("id", "job", "repeat", "paused")},
     ),
@@ -234,7 +234,7 @@ SCHEDULE: codecs.Form[Schedule] = codecs.Form(_write_schedule, _known_schedule, 
 SCHEDULES: codecs.Form[list[Schedule]] = codecs.list_of(SCHEDULE)
 
 _SENT_NAMES: codecs.Form[Any] = codecs.Form(
-    lambda _, names: list(names), lambda _, told: tuple(told) if isinstance(told, list) else told, codecs.NAMES.schema
+    lambda _, names: list(names), lambda _, data: tuple(data) if isinstance(data, list) else data, codecs.NAMES.schema
 )
 _WORKER_FIELDS: dict[str, codecs.Form[Any]] = {
     "id": codecs.plain(codecs.NAME.schema),
@@ -249,8 +249,8 @@ _WORKER_FIELDS: dict[str, codecs.Form[Any]] = {
 }
 _WORKER: codecs.Form[WorkerInfo] = codecs.Form(
     lambda _, worker: {name: form.write(name, getattr(worker, name)) for name, form in _WORKER_FIELDS.items()},
-    lambda name, told: WorkerInfo(**codecs.read_fields(name, told, _WORKER_FIELDS, ["id"])),
-    a_record("StoredWorker", "What a worker says of itself.", ["id"], **_schemas(_WORKER_FIELDS)),
+    lambda name, data: WorkerInfo(**codecs.read_fields(name, data, _WORKER_FIELDS, ["id"])),
+    a_record("StoredWorker", "The report of a worker.", ["id"], **_schemas(_WORKER_FIELDS)),
 )
 WORKER: codecs.Form[WorkerInfo] = codecs.Form(
     lambda name, value: _WORKER.write(name, checks.worker(value)), _WORKER.read, _WORKER.schema
@@ -262,7 +262,7 @@ LOGS = codecs.list_of(
     answer_record(
         LogEntry,
         "StoredLogLine",
-        "A line a job wrote.",
+        "A line that a job logged.",
         {"number": _NUMBER, "at": _TIME, "level": _WORD, "message": _WORD},
     )
 )
@@ -270,7 +270,7 @@ EVENTS = codecs.list_of(
     answer_record(
         JobEvent,
         "StoredEvent",
-        "A line of the durable log; one job's are ordered by `job_seq`.",
+        "One event of the event log; `job_seq` orders the events of one job.",
         {
             "cursor": _WORD,
             "job_uid": _NUMBER_OR_NULL,
@@ -292,25 +292,25 @@ EVENTS = codecs.list_of(
 )
 
 
-class Stretch(NamedTuple):
+class EventPage(NamedTuple):
     """Events, and the cursor to continue from; None if that is the cursor of the last event."""
 
     events: list[JobEvent]
     next_cursor: str | None = None
 
 
-def _write_stretch(name: str, found: Stretch | list[JobEvent]) -> dict[str, Any]:
-    if not isinstance(found, Stretch):
+def _write_event_page(name: str, found: EventPage | list[JobEvent]) -> dict[str, Any]:
+    if not isinstance(found, EventPage):
         return {"events": EVENTS.write(name, found)}
     return {"events": EVENTS.write(name, found.events), "next_cursor": found.next_cursor}
 
 
-STRETCH: codecs.Form[Stretch] = codecs.Form(
-    _write_stretch,
-    lambda name, told: Stretch(EVENTS.read(name, told["events"]), told.get("next_cursor")),
+EVENT_PAGE: codecs.Form[EventPage] = codecs.Form(
+    _write_event_page,
+    lambda name, data: EventPage(EVENTS.read(name, data["events"]), data.get("next_cursor")),
     a_record(
         "StoredEvents",
-        "Up to `limit` events; fewer at the end of the log, unless there is a `next_cursor`: read on from there.",
+        "Up to `limit` events. Fewer mean the end of the log, unless there is a `next_cursor`: continue from there.",
         ["events"],
         events=EVENTS.schema,
         next_cursor=or_null(WORD),
@@ -351,13 +351,13 @@ _WORKER_SEEN = answer_record(
 )
 _CLOCK_STEP: codecs.Form[ClockStep] = codecs.Form(
     lambda _, step: {"at": codecs.write_time(step.at), "seconds": step.by.total_seconds()},
-    lambda _, told: ClockStep(datetime.fromisoformat(told["at"]), timedelta(seconds=told["seconds"])),
+    lambda _, data: ClockStep(datetime.fromisoformat(data["at"]), timedelta(seconds=data["seconds"])),
     _OBJECT,
 )
 FACTS = answer_record(
     Facts,
     "JobFacts",
-    "One look at all that may keep a job from running.",
+    "A snapshot of everything that may keep a job from running.",
     {
         "now": _TIME,
         "job": JOB,
