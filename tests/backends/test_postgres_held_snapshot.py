@@ -11,7 +11,7 @@ import pytest
 
 from longshore.backends.base import Backend, Outcome
 from longshore.backends.connect import connect
-from longshore.backends.postgres.claim_low_water import LITTERED, LOOK_AGAIN
+from longshore.backends.postgres.claim_low_water import MOST_DEAD_ENTRIES, RESCAN_SECONDS
 from longshore.core.job import Job
 from tests.backends.audit import audit
 from tests.postgres_server import Connection
@@ -57,7 +57,7 @@ async def test_claims_do_not_repeatedly_read_dead_index_entries(postgres_url: st
             await pass_through(backend, passed)
             await backend.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(WAITING)])
         littered = await entries_read(postgres_url, inside)
-        assert littered > passed > LITTERED, "nothing lay in the way, so nothing was shown"
+        assert littered > passed > MOST_DEAD_ENTRIES, "nothing lay in the way, so nothing was shown"
         # a claim from the start steps over them twice, and a second went by perhaps; without marks each one would
         assert littered < 5 * passed + 100 * CLAIMS
 
@@ -76,7 +76,7 @@ async def test_a_job_that_comes_back_to_its_old_place_is_claimed_within_about_a_
         async with connect(postgres_url) as backend:
             await backend.enqueue_job(Job(id="comes back", type="t"))
             (early,) = await backend.dequeue_jobs("w")
-            await pass_through(backend, 3 * LITTERED)
+            await pass_through(backend, 3 * MOST_DEAD_ENTRIES)
             await backend.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(WAITING)])
             assert early.lease is not None
             assert [job.id for job in await backend.dequeue_jobs("w")] == ["j0"]
@@ -86,5 +86,5 @@ async def test_a_job_that_comes_back_to_its_old_place_is_claimed_within_about_a_
             while (await backend.dequeue_jobs("w"))[0].id != "comes back":
                 passed_by += 1
             assert passed_by, "the mark was not in use, so nothing was shown"
-            assert monotonic() - released < LOOK_AGAIN + 2
+            assert monotonic() - released < RESCAN_SECONDS + 2
             await audit(backend)

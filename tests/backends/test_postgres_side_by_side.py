@@ -62,7 +62,7 @@ async def test_whoever_settles_jobs_of_limited_keys_does_not_wait_for_whoever_cl
         (a,) = await backend.dequeue_jobs("w", limit=2)
         locks = LockSpaces("longshore")
         with psycopg.connect(postgres_url) as claiming:
-            claiming.execute(locks.taken_in_order({"default": Hold.SLOTS}))
+            claiming.execute(locks.statements({"default": Hold.SLOTS}))
             async with asyncio.timeout(AT_ONCE):
                 assert (await backend.settle_jobs([Outcome("a", a.lease)])).refused == {}
                 assert "key_full" not in (await explain(backend, "b")).kinds
@@ -78,7 +78,7 @@ async def test_a_turn_whose_claim_fails_tells_what_it_settled(postgres_url: str)
         await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "ab"])
         (a,) = await backend.dequeue_jobs("w", limit=2)
         with psycopg.connect(postgres_url) as claiming:
-            claiming.execute(LockSpaces("longshore").taken_in_order({"default": Hold.SLOTS}))
+            claiming.execute(LockSpaces("longshore").statements({"default": Hold.SLOTS}))
             with pytest.raises(ClaimFailed, match="1 jobs are settled, but the claim after them failed") as told:
                 await backend.settle_and_dequeue([Outcome("a", a.lease)], "w", limit=2)
         assert told.value.report.settled == {"a": S.COMPLETED}

@@ -122,7 +122,7 @@ def test_a_user_that_the_server_refuses_is_not_repeated(postgres_url: str, caplo
     assert url != postgres_url
     with caplog.at_level("DEBUG"):
         told = use(url)
-    assert "refuses this user; look at the address" in told
+    assert "rejects this user; check the address" in told
     check_hidden(told + caplog.text)
 
 

@@ -34,7 +34,7 @@ def test_a_fork_harms_neither_the_parents_connections_nor_the_child(url: str) ->
         forker.dismiss()
         ((refusal,),) = forker.heard("refused")
         assert "used before a fork" in refusal
-        assert "call connect(url) anew" in refusal
+        assert "call connect(url) again" in refusal
         assert forker.heard("child is done") == forker.heard("parent is done") == [[]]
         assert forker.heard("child ended") == [[0]]
     jobs, _ = asyncio.run(audit_at(url))

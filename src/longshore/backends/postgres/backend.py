@@ -42,11 +42,11 @@ from longshore.core.times import SECOND, check_duration, from_micros
 from longshore.core.validation import check_number
 from longshore.safe_logging import logger
 
-_THEIRS = "another session, which this user may not look at"
+_THEIRS = "another session, which this user may not see"
 
 
 def condition_of(session: OwnSession, sql: Statements, schema: str, schema_version: int) -> Condition:
-    """The facts; of other sessions only as much as this user may see."""
+    """The facts about the store; of other sessions only what this user may see."""
     settings = {str(name): str(said) for name, said in session.rows(sql.durability)}
     number = session.connection.info.server_version
     ((size,),) = session.rows(sql.size_of_schema, (schema,))
@@ -70,11 +70,11 @@ def condition_of(session: OwnSession, sql: Statements, schema: str, schema_versi
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_GATHERED_AFTER = 1_000
-"""Rows this process adds to the counts before it puts them together."""
-_GATHERED_AT_ONCE = 20_000
-_ASKED_AGAIN = 0.2
-"""Seconds after which a server that is just starting is asked again."""
+_MERGE_COUNTS_AFTER = 1_000
+"""The rows of counts that this process adds before it merges them."""
+_MERGE_AT_ONCE = 20_000
+_RETRY_SECONDS = 0.2
+"""Seconds until the next try of a server that is starting."""
 
 _log = logger("longshore.postgres")
 
@@ -130,7 +130,7 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
         self._listener = Listener(self._server, self._watchdog, self._sql, self._channel, self._signal, poll)
         self._hints = Hints(self._send_hints)
 
-    # -- operations, each in a thread of ours
+    # -- operations, each in a thread of the pool
 
     async def _write(self, operation: Operation[Transaction, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         threads = self._urgent_threads if operation.urgent else self._threads
@@ -140,11 +140,11 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
                 threads, self._explained, self._runner.perform, operation, args, kwargs, actor(), abandoned
             )
         except asyncio.CancelledError:
-            abandoned.set()  # what is not committed yet is rolled back
+            abandoned.set()  # an uncommitted transaction is rolled back
             raise
 
     async def _read(self, operation: Operation[Reader, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._in_thread(self._threads, self._explained, self._runner.look, operation, args, kwargs)
+        return await self._in_thread(self._threads, self._explained, self._runner.read, operation, args, kwargs)
 
     def _explained(self, work: Callable[..., R], *args: Any) -> R:
         try:
@@ -152,10 +152,10 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
                 self._open()
             return work(*args)
         except Exception as error:
-            told = self._server.explain(error)
-            if told is error:
+            explanation = self._server.explain(error)
+            if explanation is error:
                 raise
-            raise told from error
+            raise explanation from error
 
     def _open(self) -> Schema:
         with self._preparing:
@@ -165,7 +165,7 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
             return self._found
 
     def _prepare(self) -> Schema:
-        """Waits for a server that is busy or just starting; one that is not there at all is told of at once."""
+        """Wait for a server that is busy or starting; raise at once if there is none."""
         until = monotonic() + self._wait_seconds
         while True:
             try:
@@ -173,26 +173,26 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
             except psycopg.OperationalError as error:
                 if not is_busy(error) or monotonic() > until:
                     raise
-                threading.Event().wait(_ASKED_AGAIN)
+                threading.Event().wait(_RETRY_SECONDS)
 
     # -- after a commit
 
     def _committed(self, transaction: PostgresTransaction) -> None:
-        if transaction.news:
+        if transaction.changed:
             self._signal.notify()
-            self._hints.tell(transaction.queues)
+            self._hints.send_soon(transaction.queues)
         self._counted += transaction.counted
-        if self._counted >= _GATHERED_AFTER and not self._closed:
+        if self._counted >= _MERGE_COUNTS_AFTER and not self._closed:
             self._counted = 0
-            with contextlib.suppress(RuntimeError):  # it was closed in between; the next process gathers them
+            with contextlib.suppress(RuntimeError):  # closed meanwhile; the next process merges them
                 self._threads.submit(self._merge_counts)
 
     def _merge_counts(self) -> None:
         try:
-            with self._pool.taken(monotonic() + self._wait_seconds) as taken:
-                taken.session.run(self._sql.merge_counts, (_GATHERED_AT_ONCE,))
-        except (psycopg.Error, LongshoreError) as error:  # the sums are right as they are; the next one tries again
-            _log.warning("counts were not put together: %s", self._server.explain(error))
+            with self._pool.checkout(monotonic() + self._wait_seconds) as checkout:
+                checkout.session.run(self._sql.merge_counts, (_MERGE_AT_ONCE,))
+        except (psycopg.Error, LongshoreError) as error:  # the sums are correct without it; the next merge tries again
+            _log.warning("counts were not merged: %s", self._server.explain(error))
 
     # -- inside the caller's transaction
 
@@ -205,7 +205,7 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """In the caller's transaction, whose end decides; it locks nothing that others need."""
+        """Run in the caller's transaction, whose end decides. It locks nothing that other transactions need."""
         await self._in_thread(self._threads, self._explained, self._open)
         batch = JoinedEnqueue(
             jobs,
@@ -219,7 +219,7 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
         )
         return await join(connection, batch.enqueue)
 
-    # -- waking and being woken
+    # -- notifications
 
     async def _listen(self) -> None:
         self._refuse_if_closed()
@@ -227,28 +227,29 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
             await self._in_thread(self._threads, self._explained, self._listener.listen)
 
     def _send_hints(self, queues: list[str]) -> None:
-        with self._pool.taken(monotonic() + 1) as taken:
-            taken.session.rows(self._sql.hint, (self._channel, array_text(queues)))
+        with self._pool.checkout(monotonic() + 1) as checkout:
+            checkout.session.rows(self._sql.hint, (self._channel, array_text(queues)))
 
-    # -- its state
+    # -- state
 
     async def schema_version(self) -> int:
-        """The number of the last migration that was applied to the schema."""
+        """The number of the last applied migration."""
         found: Schema = await self._in_thread(self._threads, self._explained, self._open)
         return found.version
 
     async def condition(self) -> Condition:
-        """The server's settings, the schema's size and litter, and who keeps old rows from being swept away."""
+        """The server's settings, the schema's size and dead rows, and the session that keeps them from being
+        vacuumed."""
         return await self._in_thread(self._threads, self._explained, self._condition)
 
     def _condition(self) -> Condition:
-        with self._pool.taken(monotonic() + self._wait_seconds) as taken:
-            return condition_of(taken.session, self._sql, self.schema, self._open().version)
+        with self._pool.checkout(monotonic() + self._wait_seconds) as checkout:
+            return condition_of(checkout.session, self._sql, self.schema, self._open().version)
 
     # -- data migration
 
     def copy_in(self) -> contextlib.AbstractContextManager[SchemaTarget]:
-        """The schema, to be moved into by `longshore.backends.data_migration.move`."""
+        """The schema, as the target of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return enter(self._server, self.schema, self._sql)
 
@@ -257,18 +258,18 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
         self._refuse_if_closed()
         return leave(self._server, self.schema, self._sql, self._clock)
 
-    # -- reading in bulk
+    # -- export
 
     def reading_in_bulk(self) -> contextlib.AbstractContextManager[BulkReader]:
-        """The schema, read by the million rows; needs what `longshore[spark]` installs."""
+        """The schema, read in bulk; needs the packages of `longshore[spark]`."""
         from longshore.backends.postgres import export
 
         self._refuse_if_closed()
         return export.read(self._server, self.schema, self._sql)
 
-    # -- the end
+    # -- close
 
-    def _let_go(self) -> None:
+    def _release_resources(self) -> None:
         self._threads.shutdown()
         self._urgent_threads.shutdown()
         self._hints.close()

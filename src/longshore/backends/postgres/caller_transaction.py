@@ -16,7 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from longshore.backends.port import Operation, Reader, Transaction
 from longshore.backends.postgres.connection import Server, Session
-from longshore.backends.postgres.locks import BeginAnew
+from longshore.backends.postgres.locks import RestartTransaction
 from longshore.backends.postgres.reads import array_text
 from longshore.backends.postgres.transaction import PostgresTransaction
 from longshore.backends.postgres.transaction_runner import MOST_TRIES, TransactionRunner
@@ -29,9 +29,9 @@ from longshore.core.times import to_micros
 
 R = TypeVar("R")
 
-# Savepoints are a stack: of two calls on one connection at the same time, a rollback of one would undo the other.
-_turns_of_threads: WeakKeyDictionary[psycopg.Connection[Any], threading.Lock] = WeakKeyDictionary()
-_turns_of_tasks: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
+# Savepoints are a stack: if two calls use one connection at once, a rollback of one would undo the other.
+_thread_locks: WeakKeyDictionary[psycopg.Connection[Any], threading.Lock] = WeakKeyDictionary()
+_task_locks: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
 _KINDS = "a psycopg connection (sync or async), or a SQLAlchemy connection or session on psycopg"
 
 
@@ -39,10 +39,10 @@ async def join(connection: object, work: Callable[[Session], R]) -> R:
     """Run the work on the caller's connection: in the caller's thread, or for an async one in another thread."""
     driver = await _driver_of(connection)
     if isinstance(driver, psycopg.Connection):
-        with _turns_of_threads.setdefault(driver, threading.Lock()):
+        with _thread_locks.setdefault(driver, threading.Lock()):
             _refuse_unready(driver)
             return work(_CallersSession(driver))
-    async with _turns_of_tasks.setdefault(driver, asyncio.Lock()):
+    async with _task_locks.setdefault(driver, asyncio.Lock()):
         _refuse_unready(driver)
         loop = asyncio.get_running_loop()
         working = loop.run_in_executor(None, work, _CallersAsyncSession(driver, loop))
@@ -54,7 +54,7 @@ async def join(connection: object, work: Callable[[Session], R]) -> R:
 
 
 async def _driver_of(connection: object) -> psycopg.Connection[Any] | psycopg.AsyncConnection[Any]:
-    """Return the psycopg connection inside."""
+    """Return the psycopg connection inside a SQLAlchemy object."""
     found: Any = connection
     if type(connection).__module__.startswith("sqlalchemy."):
         found = await _inside_sqlalchemy(connection)
@@ -62,13 +62,13 @@ async def _driver_of(connection: object) -> psycopg.Connection[Any] | psycopg.As
         return found
     if found is not connection:
         raise InvalidArgument(
-            "connection", f"is on the driver {type(found).__module__}; use the driver psycopg: postgresql+psycopg://…"
+            "connection", f"uses the driver {type(found).__module__}; use the driver psycopg: postgresql+psycopg://…"
         )
     raise InvalidArgument("connection", f"must be {_KINDS}, not {type(connection).__name__}")
 
 
 async def _inside_sqlalchemy(connection: Any) -> Any:
-    """Begin SQLAlchemy's own transaction: without it, its commit would do nothing and the jobs would be lost."""
+    """Begin SQLAlchemy's transaction: without it, its commit would do nothing and the jobs would be lost."""
     if hasattr(connection, "sync_session"):  # an AsyncSession
         connection = await connection.connection()
     elif hasattr(connection, "get_bind"):  # a Session
@@ -87,11 +87,11 @@ async def _inside_sqlalchemy(connection: Any) -> Any:
 def _refuse_unready(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
     status = driver.info.transaction_status
     if driver.closed:
-        raise InvalidArgument("connection", "is closed")
+        raise InvalidArgument("connection", "is closed; pass an open connection")
     if status is TransactionStatus.INERROR:
         raise InvalidArgument("connection", "is in a transaction that has failed; roll it back first")
-    if driver.info.pipeline_status is not PipelineStatus.OFF:  # answers come late there
-        raise InvalidArgument("connection", "is in pipeline mode; enqueue before the pipeline begins or after its end")
+    if driver.info.pipeline_status is not PipelineStatus.OFF:  # answers arrive late in a pipeline
+        raise InvalidArgument("connection", "is in pipeline mode; enqueue before the pipeline starts or after it ends")
     if status is TransactionStatus.IDLE and driver.autocommit:
         raise InvalidArgument("connection", "has no transaction open; begin one first: with connection.transaction():")
 
@@ -159,7 +159,7 @@ class _CallersAsyncSession:
 
 
 class JoinedEnqueue(Generic[R]):
-    """One batch of jobs in the caller's transaction. It takes no lock that others wait for."""
+    """One batch of jobs in the caller's transaction. It takes no lock that other transactions wait for."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class JoinedEnqueue(Generic[R]):
         self._channel = channel
         self._clock = clock
         self._unseen: dict[tuple[str, str], str] = {}
-        """Jobs of idempotency keys that the caller's snapshot is too old to see."""
+        """The jobs of idempotency keys that the caller's snapshot is too old to see."""
 
     def enqueue(self, session: Session) -> R:
         """Return the operation's answer; after an error the caller's transaction is as it was before."""
@@ -193,8 +193,8 @@ class JoinedEnqueue(Generic[R]):
                 except BaseException as error:
                     session.run("ROLLBACK TO SAVEPOINT longshore_enqueue")
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
-                    met_unseen = isinstance(error, errors.SerializationFailure) and self._look_for_them(session)
-                    if not met_unseen and not isinstance(error, BeginAnew):
+                    met_unseen = isinstance(error, errors.SerializationFailure) and self._find_unseen(session)
+                    if not met_unseen and not isinstance(error, RestartTransaction):
                         raise
                 else:
                     session.run("RELEASE SAVEPOINT longshore_enqueue")
@@ -203,8 +203,8 @@ class JoinedEnqueue(Generic[R]):
                 f"PostgreSQL at {self._server.name}: conflicts with other transactions persist; try again"
             )
 
-    def _look_for_them(self, session: Session) -> bool:
-        """Find jobs of these keys that the caller's older snapshot cannot see; refuse ids in use."""
+    def _find_unseen(self, session: Session) -> bool:
+        """Find jobs of these keys that the caller's older snapshot cannot see; reject ids in use."""
         keys = [(job.queue, job.idempotency_key) for job in self._jobs if job.idempotency_key is not None]
         found = self._runner.perform(Operation(_jobs_by_key), (keys,)) if keys else {}
         known = len(self._unseen)
@@ -213,7 +213,7 @@ class JoinedEnqueue(Generic[R]):
             return True
         fresh = [job.id for job in self._jobs if (job.queue, job.idempotency_key) not in found]
         taken = self._runner.perform(Operation(_ids_taken), (fresh,))
-        if taken:  # and ids of the caller's own jobs, which only its session sees
+        if taken:  # and the caller's uncommitted jobs, which only its session sees
             taken |= {job_id for (job_id,) in session.rows(self._sql.ids_taken, (array_text(fresh), array_text([])))}
             raise DuplicateJob([job_id for job_id in dict.fromkeys(fresh) if job_id in taken])
         return False
@@ -221,7 +221,7 @@ class JoinedEnqueue(Generic[R]):
     def _enqueue_once(self, session: Session) -> R:
         self._refuse_other_database(session)
         transaction = self._runner.transaction_on(
-            session, careful=True, shares_locks=False, known_keys=self._unseen, look_elsewhere=self._look_elsewhere
+            session, careful=True, shares_locks=False, known_keys=self._unseen, read_elsewhere=self._read_elsewhere
         )
         if self._clock is None:
             ((transaction.now,),) = session.rows(self._sql.now)
@@ -231,18 +231,19 @@ class JoinedEnqueue(Generic[R]):
         session.rows(self._sql.notify, (self._channel, array_text(sorted(transaction.queues) or [""])))
         return answer
 
-    def _look_elsewhere(self, look: Callable[[Reader], Any]) -> Any:
-        return self._runner.look(Operation(look))
+    def _read_elsewhere(self, read: Callable[[Reader], Any]) -> Any:
+        return self._runner.read(Operation(read))
 
     def _refuse_other_database(self, session: Session) -> None:
-        """Refuse a connection to another database or schema; the name of the event log identifies ours."""
+        """Reject a connection to another database or schema; the name of the event log identifies ours."""
         try:
             ((theirs, _),) = session.rows(self._sql.meta)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             theirs = None
-        if theirs is None or theirs != self._runner.look(Operation(_log_of)):
+        if theirs is None or theirs != self._runner.read(Operation(_log_of)):
             raise InvalidArgument(
-                "connection", f"is open on another database than {self._server.name}, or has no schema {self._schema}"
+                "connection",
+                f"is open on another database than {self._server.name}, or lacks the schema {self._schema}",
             )
 
 

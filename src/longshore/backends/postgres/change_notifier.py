@@ -85,14 +85,14 @@ class Listener:
         while not self._closed.is_set():
             try:
                 connection = self._connection or self._connect()
-                self._look(connection)  # first, because commits before LISTEN gave no hint
+                self._poll(connection)  # first, because commits before LISTEN gave no hint
                 self._wait(connection)
                 pause = _FIRST_PAUSE
             except (psycopg.Error, LongshoreError, OSError) as error:
                 if pause == _FIRST_PAUSE:
                     _log.warning("%s", self._server.explain(error))
                 self._disconnect()
-                self._signal.notify()  # waiting callers look for themselves, and meet the error
+                self._signal.notify()  # waiting callers read the store and get the error
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         self._disconnect()
@@ -104,8 +104,8 @@ class Listener:
             if list(connection.notifies(timeout=min(left, _CLOSE_IS_HEARD_WITHIN), stop_after=1)):
                 self._signal.notify()
 
-    def _look(self, connection: Connection) -> None:
-        """Notify the callers if anything was committed since the last look, with or without a hint."""
+    def _poll(self, connection: Connection) -> None:
+        """Notify the callers if anything was committed since the last poll, with or without a hint."""
         session = OwnSession(connection, self._watchdog)
         ((self._snapshot, changed),) = session.rows(self._sql.changes_since, (self._snapshot,))
         before, self._last = self._last, self._last_event(session)
@@ -113,7 +113,7 @@ class Listener:
             self._signal.notify()
 
     def _last_event(self, session: OwnSession) -> object:
-        """Return the last event that a follower may read: an old transaction that ends may release later events."""
+        """The last event that may be read: an old transaction that ends may make later events readable."""
         return session.rows(self._sql.last_event, (str(find_horizon(session, self._sql)),))
 
     def _disconnect(self) -> None:
@@ -135,7 +135,7 @@ class Hints:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def tell(self, queues: Iterable[str]) -> None:
+    def send_soon(self, queues: Iterable[str]) -> None:
         """Send a hint soon, from a separate thread; the caller does not wait."""
         with self._wake:
             if self._closed:

@@ -1,4 +1,4 @@
-"""How far claims have come in each queue: where a search begins when its start holds only dead rows."""
+"""The progress of claims in each queue: where a claim starts reading if the start of the index has only dead rows."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from time import monotonic
 from typing import NamedTuple
 
 from longshore.backends.sql.reads import BEFORE_ALL
-from longshore.backends.sql.rows import Row, in_standing_order
+from longshore.backends.sql.rows import Row, row_claim_order
 
 ClaimedQueues = tuple[str, tuple[str, ...] | None]
 """A queue, and the types that are claimed from it: None is all."""
 
-LOOK_AGAIN = 1.0
-"""Seconds for which a mark is good: the longest a job that stands before it may wait."""
-LITTERED = 2_000
-"""Entries read beyond ten for each job asked for, from which on the start of a line counts as littered; reading so
-many takes about a millisecond."""
+RESCAN_SECONDS = 1.0
+"""Seconds for which a mark is valid: the longest that a job before it may wait."""
+MOST_DEAD_ENTRIES = 2_000
+"""Index entries read, beyond ten for each job wanted, from which a mark is set; reading so many takes about 1 ms."""
 STILL_ARRIVING = 1_000_000
-"""Microseconds: where everybody was taken, the next claim begins this much before now, for transactions that commit
-late. In a priority nobody was known to have, a job waits until the start is looked at again."""
+"""Microseconds. If a claim took every job, the next one starts this much before now, for transactions that commit late.
+A job of a new priority waits until the next read from the start."""
 
 
 class LowWaterMark(NamedTuple):
-    """In one priority of a queue, the last job claimed, or the sort key before which no job is left."""
+    """In one priority of a queue, the last claimed job, or the sort key before which no job is left."""
 
     priority: int
     sort_key: int
@@ -39,44 +38,46 @@ class LowWaterMarks:
         self._until: dict[ClaimedQueues, float] = {}
         self._lock = threading.Lock()
 
-    def of(self, line: ClaimedQueues) -> list[LowWaterMark] | None:
-        """Where to begin in each priority; None is the start."""
+    def of(self, source: ClaimedQueues) -> list[LowWaterMark] | None:
+        """Where to start in each priority; None is the start."""
         with self._lock:
-            if monotonic() >= self._until.get(line, 0.0):
+            if monotonic() >= self._until.get(source, 0.0):
                 return None
-            return sorted(self._marks[line].values())
+            return sorted(self._marks[source].values())
 
-    def started_anew(self, line: ClaimedQueues, entries: int, limit: int, claimed: Sequence[Row], now: int) -> None:
-        """After a claim from the start of the line: remembers where it ended, if it had to step over too much."""
+    def record_full_read(
+        self, source: ClaimedQueues, entries: int, limit: int, claimed: Sequence[Row], now: int
+    ) -> None:
+        """After a claim from the start: record where it ended, if it read too many dead entries."""
         with self._lock:
-            if entries <= LITTERED + 10 * limit:
-                self._until.pop(line, None)
+            if entries <= MOST_DEAD_ENTRIES + 10 * limit:
+                self._until.pop(source, None)
                 return
-            self._until[line] = monotonic() + LOOK_AGAIN
-            priorities = {mark.priority for mark in _places(claimed)}
+            self._until[source] = monotonic() + RESCAN_SECONDS
+            priorities = {mark.priority for mark in _marks_of(claimed)}
             last = max(priorities, default=0)
-            known = {last, *self._marks.get(line, {}), *priorities}
+            known = {last, *self._marks.get(source, {}), *priorities}
             all_taken = len(claimed) < limit
-            self._marks[line] = {
+            self._marks[source] = {
                 priority: LowWaterMark(
                     priority, now - STILL_ARRIVING if all_taken or priority < last else BEFORE_ALL, 0
                 )
                 for priority in known
             }
             if not all_taken:
-                self._move(line, claimed)
+                self._move(source, claimed)
 
-    def went_on(self, line: ClaimedQueues, claimed: Sequence[Row]) -> None:
+    def record_marked_read(self, source: ClaimedQueues, claimed: Sequence[Row]) -> None:
         """After a claim from the marks."""
         with self._lock:
-            self._move(line, claimed)
+            self._move(source, claimed)
 
-    def _move(self, line: ClaimedQueues, claimed: Sequence[Row]) -> None:
-        marks = self._marks.setdefault(line, {})
-        for mark in _places(claimed):
+    def _move(self, source: ClaimedQueues, claimed: Sequence[Row]) -> None:
+        marks = self._marks.setdefault(source, {})
+        for mark in _marks_of(claimed):
             marks[mark.priority] = max(mark, marks.get(mark.priority, mark))
 
 
-def _places(claimed: Sequence[Row]) -> Iterator[LowWaterMark]:
-    """Where jobs stood, from rows of `claimed_columns`."""
-    return (LowWaterMark(*in_standing_order(row)) for row in claimed)
+def _marks_of(claimed: Sequence[Row]) -> Iterator[LowWaterMark]:
+    """The positions of jobs, from rows of `claimed_columns`."""
+    return (LowWaterMark(*row_claim_order(row)) for row in claimed)

@@ -1,4 +1,4 @@
-"""Connections to the server: how they are opened and used, and how long an answer may take."""
+"""Connections to the server: opening them, running statements, and timeouts for answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from longshore.core.validation import USED_UP
 
 OLDEST_SERVER = 130_000
 
-# a dead network is noticed in about twenty seconds, instead of the two hours that systems wait by default
+# a dead network is detected in about twenty seconds, instead of the default of two hours
 _DEFAULTS = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -45,14 +45,14 @@ class Server:
         _refuse_unescaped(url)
         try:
             given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # its message may contain a password at the wrong place of the URL
+        except psycopg.ProgrammingError:  # its message may contain a password from a malformed URL
             raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from None
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self.name = _name(given)
         self.log: str | None = None
         """The event log that this process uses; a restored copy starts a new one."""
         self.table = 0
-        """The oid of the table with the log's name; a dump restored in place makes another table."""
+        """The oid of the table with the log's name; a dump restored in place creates another table."""
         self.committed = 0
         """A transaction id that this process committed. A crash never sets the server's counter back to it."""
 
@@ -78,10 +78,10 @@ class Server:
         try:
             yield
         except Exception as error:
-            told = self.explain(error)
-            if told is error:
+            explanation = self.explain(error)
+            if explanation is error:
                 raise
-            raise told from error
+            raise explanation from error
 
     def explain(self, error: Exception) -> Exception:
         """Return the error as one sentence; errors that are not PostgreSQL's are returned unchanged."""
@@ -104,15 +104,15 @@ def _name(given: dict[str, Any]) -> str:
 
 
 def _refuse_unescaped(url: str) -> None:
-    """Refuses an unescaped `/` or `@` in a password, which moves the rest of it into the host or database name.
+    """Reject an unescaped `/` or `@` in a password, which moves the rest of it into the host or database name.
 
     PostgreSQL's library ends the user name and password at the first `@` if no `/` comes before it.
     """
     rest = url.partition("://")[2]
-    userinfo, at, place = rest.partition("@")
+    userinfo, at, address = rest.partition("@")
     if "/" in userinfo or not at:
-        place = rest
-    if "@" in place.partition("?")[0]:
+        address = rest
+    if "@" in address.partition("?")[0]:
         raise InvalidArgument(
             "url", "has a `/` or `@` in its user name or password; percent-encode them as %2F and %40"
         )
@@ -122,7 +122,7 @@ _USER = re.compile(r"(?:user|role) (\"[^\"]*\"|'[^']*')")
 
 
 def hide_user(text: str) -> str:
-    """Removes the user name from a message of PostgreSQL."""
+    """Remove the user name from a message of PostgreSQL."""
     return _USER.sub("this user", text)
 
 
@@ -139,7 +139,7 @@ def without_user() -> Iterator[None]:
 
 
 def _kind_of(error: psycopg.Error) -> type[psycopg.Error]:
-    """Return the kind of an error. A refused connection has no error code, so its message decides."""
+    """The kind of an error. A refused connection has no error code, so its message decides."""
     if error.sqlstate is None:
         for words, kind in _REFUSALS:
             if re.search(words, str(error)):
@@ -155,7 +155,7 @@ def settle_preparing(connection: Connection) -> None:
     """Prepare statements only if the session is ours.
 
     A transaction pooler may use another session for each transaction, in which a name may mean another statement. It
-    also reports process ids of its own, by which it is recognised.
+    also reports its own process ids, which identify it.
     """
     (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone() or (None,)
     connection.prepare_threshold = 1 if backend == connection.info.backend_pid else None
@@ -170,27 +170,27 @@ _REFUSALS: tuple[tuple[str, type[psycopg.Error]], ...] = (
 )
 
 _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
-    (errors.InvalidPassword, "refuses the password; look at the address"),
-    (errors.InvalidAuthorizationSpecification, "refuses this user; look at the address"),
+    (errors.InvalidPassword, "rejects the password; check the address"),
+    (errors.InvalidAuthorizationSpecification, "rejects this user; check the address"),
     (errors.InvalidCatalogName, "has no such database; create it first"),
     (errors.InsufficientPrivilege, "does not allow this user to do this; grant it, or use the owner of the schema"),
-    (errors.UndefinedTable, "has lost the tables of Longshore; look at the address and the schema"),
-    (errors.InvalidSchemaName, "has lost the schema of Longshore; look at the address and the schema"),
+    (errors.UndefinedTable, "has lost the tables of Longshore; check the address and the schema"),
+    (errors.InvalidSchemaName, "has lost the schema of Longshore; check the address and the schema"),
     (errors.TooManyConnections, "has no connection left; raise max_connections, or lower pool_size"),
     (errors.CannotConnectNow, "is starting or stopping; try again in a moment"),
     (errors.DiskFull, "cannot grow: its disk is full. Nothing was stored; free some space, then try again"),
     (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
     (errors.SerializationFailure, "met a conflict with another transaction; roll back and try again"),
     (errors.DeadlockDetected, "met a conflict with another transaction; roll back and try again"),
-    (psycopg.OperationalError, "cannot be reached or does not answer; is it running?"),
-    (psycopg.InterfaceError, "cannot be reached: the connection was lost"),
+    (psycopg.OperationalError, "cannot be reached or does not answer; check that it is running"),
+    (psycopg.InterfaceError, "cannot be reached: the connection was lost; try again"),
     (errors.SequenceGeneratorLimitExceeded, USED_UP),
-    (psycopg.DataError, "cannot store this"),
+    (psycopg.DataError, "cannot store this value"),
 )
 
 
 class Watchdog:
-    """Close connections whose answer does not come: a broken network may keep them open for ever."""
+    """Closes connections that wait too long for an answer: a broken network may keep them open forever."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -201,7 +201,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self, connection: Connection) -> Iterator[None]:
-        """Return a context in which an answer must come in time."""
+        """Return a context in which an answer must arrive in time."""
         number = id(connection)
         with self._changed:
             self._waiting[number] = (monotonic() + self._seconds, connection)
@@ -236,11 +236,11 @@ class Watchdog:
 def _cut(connection: Connection) -> None:
     """Shut down the socket: the thread that waits for an answer gets an error."""
     with suppress(OSError, psycopg.Error):
-        line = socket.socket(fileno=socket.dup(connection.fileno()))
+        duplicate = socket.socket(fileno=socket.dup(connection.fileno()))
         try:
-            line.shutdown(socket.SHUT_RDWR)
+            duplicate.shutdown(socket.SHUT_RDWR)
         finally:
-            line.close()
+            duplicate.close()
 
 
 class Session(Protocol):
@@ -255,7 +255,7 @@ class Session(Protocol):
         ...
 
     def many(self, statement: str, rows: Sequence[Row]) -> int:
-        """Run a statement once for each row of values; return the number of rows it changed in all."""
+        """Run a statement once for each row of values; return the total number of changed rows."""
         ...
 
     def copy(self, statement: str, rows: Iterable[Row]) -> None:
@@ -301,7 +301,7 @@ class OwnSession:
         """Return SQL for `simply` that runs a statement with few values: prepared once, if the session is ours."""
         given = [Literal(value).as_string(self.connection) for value in values]
         if self.connection.prepare_threshold is None:
-            return re.sub(r"\$(\d)(?=::)", lambda place: given[int(place[1]) - 1], statement)
+            return re.sub(r"\$(\d)(?=::)", lambda match: given[int(match[1]) - 1], statement)
         name = self._kept.get(statement)
         if name is None:
             name = f"longshore_{next(self._numbers)}"

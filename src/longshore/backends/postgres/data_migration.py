@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from longshore.backends.data_migration import BLOCK, LONGEST_SILENCE, Begun, Settings, Source, signs_of
+from longshore.backends.data_migration import BLOCK, LONGEST_SILENCE, Begun, Settings, Source, describe_activity
 from longshore.backends.postgres.connection import OwnSession, Server
 from longshore.backends.postgres.schema import patient_sessions
 from longshore.backends.sql.rows import Row
@@ -55,7 +55,7 @@ class SchemaTarget(SQLCopySide):
     def _our_transaction(self) -> Iterator[None]:
         with self._transaction() as known:
             if known != self._move:
-                raise MoveRefused(f"another run of this move into {self.name} was started, and goes on; this one ends")
+                raise MoveRefused(f"another run of this copy into {self.name} was started later; this one stops")
             yield
 
     def _note(self, **facts: Any) -> None:
@@ -68,22 +68,22 @@ class SchemaTarget(SQLCopySide):
                 self._session.connection.execute(self._sql.lock_schema)
                 if self._one(self._sql.any_rows) == (True,):
                     raise MoveRefused(
-                        f"{self.name} has jobs, schedules or settings of its own; name an empty database, or another "
+                        f"{self.name} has other jobs, schedules or settings; name an empty database, or another "
                         "schema with --schema"
                     )
             elif known["log"] != old.log:
-                state = "everything of" if known.get("finished") else "an unfinished move from"
+                state = "all data of" if known.get("finished") else "an unfinished copy from"
                 raise MoveRefused(
                     f"{self.name} has {state} {known['from']}; name an empty database, or another schema with --schema"
                 )
             elif known.get("finished"):
                 if known["next_event"] != old.next_event:
                     raise MoveRefused(
-                        f"{old.name} was moved to {self.name} before, and has gone on since: "
-                        f"{old.next_event - known['next_event']} events stay behind"
+                        f"{old.name} was copied to {self.name} before and has changed since: "
+                        f"{old.next_event - known['next_event']} events are not in the copy"
                     )
                 return Begun.FINISHED
-            # an earlier run that still lives must not write beside this one
+            # an earlier run that is still alive must not write at the same time
             self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
             return Begun.FRESH if known is None else Begun.RESUMED
 
@@ -119,20 +119,20 @@ class SchemaTarget(SQLCopySide):
 
 @contextmanager
 def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[SchemaSource]:
-    """Opens a snapshot of the schema on two connections, and closes them at the end."""
-    with patient_sessions(server, schema, 2) as (ours, glance):
-        yield SchemaSource(f"{server.name}, schema {schema}", ours, glance, sql, clock)
+    """Open a snapshot of the schema on two connections, and close them at the end."""
+    with patient_sessions(server, schema, 2) as (session, latest):
+        yield SchemaSource(f"{server.name}, schema {schema}", session, latest, sql, clock)
 
 
 class SchemaSource(SQLCopySide):
     """The schema to copy from: one transaction reads everything, and a second connection sees new events."""
 
     def __init__(
-        self, name: str, session: OwnSession, glance: OwnSession, sql: Statements, clock: Clock | None
+        self, name: str, session: OwnSession, latest: OwnSession, sql: Statements, clock: Clock | None
     ) -> None:
         self.name = name
         self._session = session
-        self._glance = glance
+        self._latest = latest
         self._sql = sql
         self._clock = clock
         self._events: dict[int, tuple[str, str]] = {}
@@ -164,13 +164,13 @@ class SchemaSource(SQLCopySide):
         numbers = (block.start, block.stop)
         return numbers if table != "job_events" else (*numbers, *self._events.get(block.start // BLOCK, ("0", "0")))
 
-    def signs_of_life(self) -> list[str]:
+    def activity(self) -> list[str]:
         now = to_micros(self._clock.now()) if self._clock is not None else self._one(self._sql.now)[0]
         heard = self._rows(self._sql.workers_heard_since, now - LONGEST_SILENCE)
-        return signs_of(heard, self._rows(self._sql.leases_in_force, now), now)
+        return describe_activity(heard, self._rows(self._sql.leases_in_force, now), now)
 
     def rows(self, table: str, block: range) -> Iterator[Row]:
-        """Streams the rows, so that a block of large payloads is not held in memory."""
+        """Stream the rows, so that a block of large payloads is not held in memory."""
         with psycopg.RawServerCursor(self._session.connection, "longshore_moving") as cursor:
             cursor.itersize = 100
             yield from cursor.execute(self._named("rows_of", table), self._bounds(table, block), binary=True)
@@ -179,7 +179,7 @@ class SchemaSource(SQLCopySide):
         (undecided,) = self._one(self._sql.undecided_edges)
         if undecided:
             raise MoveRefused(
-                f"{self.name} has {undecided} dependencies that are not decided yet; run a worker or a scheduler on it "
+                f"{self.name} has {undecided} dependencies that are not verified yet; run a scheduler on it "
                 "briefly, then run this again"
             )
         return Settings(
@@ -187,15 +187,15 @@ class SchemaSource(SQLCopySide):
             self._rows(self._sql.rows_of_concurrency_keys),
             self._rows(self._sql.rows_of_schedules),
             self._rows(self._sql.tokens),
-            [name for (name,) in self._rows(self._sql.queues_ever_seen)],
+            [name for (name,) in self._rows(self._sql.known_queues)],
             self._next_uid,
             self.next_event,
         )
 
     def events_since(self) -> int:
-        ((events,),) = self._glance.rows(self._sql.events_outside, (self._snapshot,))
+        ((events,),) = self._latest.rows(self._sql.events_outside, (self._snapshot,))
         return int(events)
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         self._session.run("COMMIT")
         self._begin()

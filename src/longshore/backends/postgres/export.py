@@ -13,7 +13,7 @@ from psycopg.sql import Literal
 from longshore.backends.export import Part, Wanted
 from longshore.backends.port import LogEnds
 from longshore.backends.postgres.connection import OwnSession, Server, hide_user
-from longshore.backends.postgres.reads import PostgresReader, find_horizon, place_of, position_of
+from longshore.backends.postgres.reads import PostgresReader, event_key, find_horizon, position_of
 from longshore.backends.postgres.schema import patient_sessions
 from longshore.backends.sql.reads import SQLBulkReader, parts_by_uid
 from longshore.backends.sql.statements import Statements
@@ -46,7 +46,7 @@ class SchemaReader(SQLBulkReader):
         return PostgresReader(self._session, self._sql, horizon=horizon).log_ends(None)
 
     def position_after(self, start: int, events: int, last: int) -> int:
-        found = self._session.rows(self._sql.event_after, (*place_of(start), *place_of(last), events - 1))
+        found = self._session.rows(self._sql.event_after, (*event_key(start), *event_key(last), events - 1))
         return last if not found else position_of(found[0][0], found[0][1])
 
     def parts(self, table: str, count: int, within: Part | None = None) -> list[Part]:
@@ -54,7 +54,7 @@ class SchemaReader(SQLBulkReader):
             ((lowest, highest),) = self._session.rows(self._sql.span_of_jobs)
             return parts_by_uid(None if lowest is None else (lowest, highest), count)
         whole = within or Part(0, self.log_ends().last)
-        ((events,),) = self._session.rows(self._sql.count_events, (*place_of(whole.after), *place_of(whole.through)))
+        ((events,),) = self._session.rows(self._sql.count_events, (*event_key(whole.after), *event_key(whole.through)))
         size = max(1, -(-events // count))
         parts: list[Part] = []
         after = whole.after
@@ -73,7 +73,7 @@ class SchemaReader(SQLBulkReader):
         except dbapi.Error as error:
             words = " ".join(hide_user(str(error)).split())
             raise BackendUnavailable(
-                f"PostgreSQL at {self._server.name} did not give what was asked for ({words})"
+                f"PostgreSQL at {self._server.name} did not return the requested rows ({words}); try again"
             ) from None
 
     def _value(self, value: Any, values: list[Any]) -> str:  # noqa: ARG002 - a COPY takes no values
@@ -82,7 +82,7 @@ class SchemaReader(SQLBulkReader):
     def _within(self, table: str, part: Part, values: list[Any]) -> list[str]:  # noqa: ARG002 - as above
         if table != "events":
             return [f"uid > {part.after:d}", f"uid <= {part.through:d}"]
-        (xid, n), (last_xid, last_n) = place_of(part.after), place_of(part.through)
+        (xid, n), (last_xid, last_n) = event_key(part.after), event_key(part.through)
         return [
             f"(xid, n) > ('{int(xid):d}'::xid8, {n:d})",
             f"(xid, n) <= ('{int(last_xid):d}'::xid8, {last_n:d})",

@@ -19,11 +19,11 @@ class Lock(NamedTuple):
     number: int
 
 
-class BeginAnew(Exception):
+class RestartTransaction(Exception):
     """Another transaction changed what this one relied on; run it again."""
 
 
-class HoldFirst(BeginAnew):
+class LockFirst(RestartTransaction):
     """These queues are needed, but waiting for them now could deadlock; run again and lock them first."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -58,7 +58,7 @@ class LockSpaces:
         """Return the first number of this lock."""
         return self._slots if lock.on_slots else self.queues
 
-    def taken_in_order(self, wanted: Wanted) -> str:
+    def statements(self, wanted: Wanted) -> str:
         """Return SQL without parameters that takes the locks, to send in one message with the read after them."""
         return "".join(
             f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({self.of(lock)}, {lock.number}); "

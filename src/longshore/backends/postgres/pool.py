@@ -18,9 +18,9 @@ from longshore.backends.postgres.connection import OwnSession, Server, Watchdog,
 from longshore.backends.postgres.schema import check
 from longshore.core.errors import BackendUnavailable
 
-_NUDGED_EVERY = 1.0
+_RETRY_SECONDS = 1.0
 """Seconds after which a pool that gave up on the server tries it again."""
-_KEPT_AT_HAND = 300.0
+_LONGEST_IDLE = 300.0
 """Seconds for which a connection stays in our list; then it goes back to the pool, which may close it."""
 
 
@@ -41,12 +41,12 @@ class _OurConnection(psycopg.Connection[Any]):
 
 
 @dataclass(slots=True)
-class Taken:
+class Checkout:
     """A connection that an operation uses."""
 
     session: OwnSession
     reused: bool
-    """Whether it served before: then it may have died unnoticed."""
+    """Whether it was used before: then it may have died unnoticed."""
     _connection: _OurConnection
 
     @property
@@ -59,7 +59,7 @@ class Taken:
         self._end("ROLLBACK")
         self.session.forget()
 
-    def end_look(self) -> None:
+    def end_read(self) -> None:
         """End a read-only transaction by a commit: after a rollback the driver forgets its prepared statements."""
         self._end("COMMIT")
 
@@ -82,7 +82,7 @@ class Pool:
         self._server = server
         self._watchdog = watchdog
         self._schema = schema
-        self._at_hand: list[_OurConnection] = []
+        self._idle: list[_OurConnection] = []
         self._round = 0
         self._waiting = 0
         """How many operations wait for the pool: a connection returned meanwhile goes to them."""
@@ -107,16 +107,16 @@ class Pool:
     def close(self) -> None:
         """Close all connections; none may be in use."""
         with self._lock:
-            at_hand, self._at_hand = self._at_hand, []
-        for connection in at_hand:
+            idle, self._idle = self._idle, []
+        for connection in idle:
             self._put(connection)
         self._connections.close()
 
     @contextmanager
-    def taken(self, until: float) -> Iterator[Taken]:
+    def checkout(self, until: float) -> Iterator[Checkout]:
         """Provide a connection; if it is lost, it is not used again."""
         with self._lock:
-            connection = self._at_hand.pop() if self._at_hand else None
+            connection = self._idle.pop() if self._idle else None
         if (
             connection is None
             or connection.session is None
@@ -127,10 +127,10 @@ class Pool:
         else:
             session = connection.session
         try:
-            yield Taken(session, connection.served, connection)
+            yield Checkout(session, connection.served, connection)
             connection.served = True
         finally:
-            self._give_back(connection)
+            self._return(connection)
 
     def check_all_again(self) -> None:
         """Check each connection before its next use, as if it were new."""
@@ -149,25 +149,25 @@ class Pool:
                 connection.checked = now
             except BaseException as error:
                 died = isinstance(error, psycopg.OperationalError) and connection.closed
-                self._give_back(connection)
+                self._return(connection)
                 if not died or monotonic() > until:
                     raise
                 connection = None
             else:
                 return connection, session
 
-    def _give_back(self, connection: _OurConnection) -> None:
-        too_long = monotonic() - _KEPT_AT_HAND
+    def _return(self, connection: _OurConnection) -> None:
+        too_long = monotonic() - _LONGEST_IDLE
         with self._lock:
             keeps = (
                 not self._waiting
                 and connection.since > too_long
                 and connection.info.transaction_status is TransactionStatus.IDLE
             )
-            # the first in the list is hardly ever used
-            idle = self._at_hand.pop(0) if self._at_hand and self._at_hand[0].since <= too_long else None
+            # the first in the list is rarely used
+            idle = self._idle.pop(0) if self._idle and self._idle[0].since <= too_long else None
             if keeps:
-                self._at_hand.append(connection)
+                self._idle.append(connection)
         for given in (idle, None if keeps else connection):
             if given is not None:
                 self._put(given)
@@ -178,8 +178,8 @@ class Pool:
 
     def _take(self, until: float) -> _OurConnection:
         with self._lock:
-            if self._at_hand:
-                return self._at_hand.pop()
+            if self._idle:
+                return self._idle.pop()
             self._waiting += 1
         try:
             connection = self._from_pool(until)
@@ -193,10 +193,10 @@ class Pool:
         while True:
             left = until - monotonic()
             try:
-                return self._connections.getconn(timeout=max(0.01, min(left, _NUDGED_EVERY)))
+                return self._connections.getconn(timeout=max(0.01, min(left, _RETRY_SECONDS)))
             except PoolTimeout as error:
-                if left <= _NUDGED_EVERY:
+                if left <= _RETRY_SECONDS:
                     raise BackendUnavailable(
-                        f"PostgreSQL at {self._server.name} gave no connection in time: it cannot be reached, has none "
-                        "left, or all of this process's are in use"
+                        f"PostgreSQL at {self._server.name} gave no connection in time. Check that it is reachable and "
+                        "has connections left, or raise pool_size if this process uses all of its own"
                     ) from error

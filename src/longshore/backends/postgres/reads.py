@@ -1,4 +1,4 @@
-"""PostgreSQL's reader: look-ups and searches."""
+"""PostgreSQL's reader: lookups and searches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READ_AT_ONCE = 500
 
 
 def found(session: Session, sql: Statements, search: Search) -> Iterator[Row]:
-    """Yield the rows that match all but `wanted.data`, a page at a time."""
+    """Yield the rows that match all conditions except `wanted.data`, a page at a time."""
     enough = max(search.limit, _READ_AT_ONCE) if search.wanted.data else search.limit
     order = f"ORDER BY uid {'ASC' if search.oldest_first else 'DESC'} LIMIT {enough:d}"
     while True:
@@ -41,7 +41,7 @@ class _Conditions:
         self._texts: list[str] = []
 
     def add(self, text: str, value: Any) -> None:
-        """Add a condition; `{}` in its text stands for the value."""
+        """Add a condition; `{}` in its text is replaced by the number of the value."""
         self.values.append(value)
         self._texts.append(text.replace("{}", f"${len(self.values)}"))
 
@@ -77,8 +77,8 @@ def _add(conditions: _Conditions, search: Search, sql: Statements) -> None:
     if wanted.error:
         conditions.add("position({}::bytea IN convert_to(error_message, 'UTF8')) > 0", _bytes(wanted.error))
     if wanted.text:
-        places = ("convert_to(id, 'UTF8')", "convert_to(type, 'UTF8')", "convert_to(error_message, 'UTF8')", "payload")
-        anywhere = " OR ".join(f"position({{}}::bytea IN {place}) > 0" for place in places)
+        columns = ("convert_to(id, 'UTF8')", "convert_to(type, 'UTF8')", "convert_to(error_message, 'UTF8')", "payload")
+        anywhere = " OR ".join(f"position({{}}::bytea IN {column}) > 0" for column in columns)
         conditions.add(f"({anywhere})", _bytes(wanted.text))
 
 
@@ -86,7 +86,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-_QUESTIONS = 10
+_MOST_READS = 10
 """How often the horizon is read again if a transaction ends while it is read."""
 
 
@@ -94,11 +94,11 @@ _N_BITS = 63
 
 
 def position_of(xid: int, n: int) -> int:
-    """Return a position in the log as one number: first the transaction, then the event within it."""
+    """Return a position in the log as one number: the transaction, then the event within it."""
     return xid << _N_BITS | n
 
 
-def place_of(position: int) -> tuple[str, int]:
+def event_key(position: int) -> tuple[str, int]:
     """Return the transaction and number of a position, as parameters."""
     return str(position >> _N_BITS), position & (1 << _N_BITS) - 1
 
@@ -124,13 +124,13 @@ _ELEMENTS: dict[type, Callable[[Any], str]] = {
 
 @dataclass
 class PostgresQueries:
-    """Runs statements on a session; remembers whether any of them may have locked rows."""
+    """Runs statements on a session, and records whether any of them may have locked rows."""
 
     _session: Session
     _sql: Statements
     _horizon: int | None = None
     holds_rows: bool = False
-    """Whether it may have locked rows that others wait for."""
+    """Whether it may have locked rows that other transactions wait for."""
 
     @property
     def horizon(self) -> int:
@@ -156,10 +156,10 @@ class PostgresQueries:
     listed = staticmethod(array_text)
 
     def log_position(self, position: int) -> tuple[Any, ...]:
-        return place_of(position)
+        return event_key(position)
 
     def log_range(self, after: int) -> tuple[Any, ...]:
-        return *place_of(after), str(self.horizon)
+        return *event_key(after), str(self.horizon)
 
     def positioned(self, row: Row) -> tuple[int, Row]:
         return position_of(row[0], row[1]), row[2:]
@@ -200,15 +200,15 @@ class PostgresReader(SQLReader):
         return found(self._session, self._sql, search)
 
     def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
-        ((delayed,),) = self._rows(self._sql.count_delayed, self._listed(self._queues_in_line(queues)), now)
+        ((delayed,),) = self._rows(self._sql.count_delayed, self._listed(self._eligible_queues(queues)), now)
         return int(delayed)
 
     def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
-        ((first,),) = self._rows(self._sql.next_due, self._listed(self._queues_in_line(queues)), after)
+        ((first,),) = self._rows(self._sql.next_due, self._listed(self._eligible_queues(queues)), after)
         return None if first is None else int(first)
 
-    def _queues_in_line(self, queues: Sequence[str] | None) -> Iterable[str]:
-        return {name for (name,) in self._rows(self._sql.queues_ever_seen)} if queues is None else queues
+    def _eligible_queues(self, queues: Sequence[str] | None) -> Iterable[str]:
+        return {name for (name,) in self._rows(self._sql.known_queues)} if queues is None else queues
 
     def log_ends(self, queue: str | None) -> LogEnds:
         ((log, next_xid),) = self._rows(self._sql.meta)
@@ -224,7 +224,7 @@ class PostgresReader(SQLReader):
 def jobs_behind(
     lookups: SQLLookups, sql: Statements, pairs: Sequence[tuple[str, str]], since: int
 ) -> dict[tuple[str, str], Record | Tombstone]:
-    """The jobs behind (queue, idempotency key), or what is left of those removed after `since`."""
+    """The jobs of (queue, idempotency key) pairs, or the tombstones of those removed after `since`."""
     wanted = [lookups._listed(names) for names in zip(*pairs, strict=True)]
     known: dict[tuple[str, str], Record | Tombstone] = {}
     for tombstone in map(tombstone_of_row, lookups._rows(sql.tombstones_behind_keys, *wanted, since)):
@@ -236,7 +236,7 @@ def jobs_behind(
 
 def find_horizon(session: Session, sql: Statements) -> int:
     """Return the transaction before which the log may be read. Outside a transaction each read has a new snapshot."""
-    for _ in range(_QUESTIONS):
+    for _ in range(_MOST_READS):
         ((horizon, known),) = session.rows(sql.horizon)
         if known:
             break

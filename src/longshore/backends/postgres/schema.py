@@ -19,8 +19,8 @@ from longshore.core.validation import check_name
 MIGRATIONS = load_migrations("longshore.backends.postgres")
 
 _LONGEST = 63
-_PATIENCE = 3600.0
-"""Seconds for one statement of a copy or an export: a block of the largest payloads takes minutes, the log is long."""
+_STATEMENT_SECONDS = 3600.0
+"""The timeout of one statement of a copy or an export: a block of the largest payloads takes minutes."""
 
 _HOME = """
     SELECT system_identifier::text || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()),
@@ -29,7 +29,7 @@ _HOME = """
         CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
     FROM pg_control_system()
 """
-"""What identifies the place of a store: server and database, jobs table, and the server's timeline."""
+"""The identity of a store: server and database, jobs table, and the server's timeline."""
 
 _log = logging.getLogger("longshore.postgres")
 
@@ -47,7 +47,7 @@ def check_schema(value: object) -> str:
     if len(name.encode()) > _LONGEST:  # PostgreSQL would cut the name, and two schemas might become one
         raise InvalidArgument("schema", f"must have at most {_LONGEST} bytes; it has {len(name.encode())}")
     if name.startswith("pg_"):
-        raise InvalidArgument("schema", "must not begin with pg_: such names are PostgreSQL's own")
+        raise InvalidArgument("schema", "must not begin with pg_, which PostgreSQL reserves; choose another name")
     return name
 
 
@@ -71,7 +71,7 @@ def prepare(server: Server, schema: str, *, create: bool = True, allow_unfinishe
         version = _checked_version(connection, server, schema, allow_unfinished_copy=allow_unfinished_copy)
         if version == 0 and not create:
             raise BackendUnavailable(
-                f"there is no schema {schema} of Longshore at {server.name}; look at the address, or make it with "
+                f"{server.name} has no Longshore schema {schema}; check the address, or create it with "
                 "longshore migrate"
             )
         for migration in MIGRATIONS[version:]:
@@ -83,8 +83,8 @@ def prepare(server: Server, schema: str, *, create: bool = True, allow_unfinishe
 def patient_sessions(
     server: Server, schema: str, count: int, *, create: bool = False, allow_unfinished_copy: bool = False
 ) -> Iterator[list[OwnSession]]:
-    """Open the schema on connections of its own for statements that take long, and close them at the end."""
-    watchdog = Watchdog(_PATIENCE)
+    """Open the schema on separate connections for long statements, and close them at the end."""
+    watchdog = Watchdog(_STATEMENT_SECONDS)
     try:
         with server.explained(), ExitStack() as stack:
             prepare(server, schema, create=create, allow_unfinished_copy=allow_unfinished_copy)
@@ -107,8 +107,8 @@ def check(connection: Connection, server: Server, schema: str) -> None:
 
 def _incomplete(server: Server, schema: str) -> BackendUnavailable:
     return BackendUnavailable(
-        f"schema {schema} at {server.name} is missing or incomplete. If a dump is being restored, wait for its end; "
-        "otherwise look at the address and the schema"
+        f"schema {schema} at {server.name} is missing or incomplete. If a dump is being restored, wait until it has "
+        "finished; otherwise check the address and the schema"
     )
 
 
@@ -150,7 +150,7 @@ def _apply(connection: Connection, schema: str, migration: Migration) -> None:
     name = quoted(schema)
     with connection.transaction():
         _lock(connection, schema)
-        version = _version(connection, schema)  # another process may have been here first
+        version = _version(connection, schema)  # another process may have applied it
         refuse_newer(version, MIGRATIONS, f"schema {schema}")
         if version >= migration.number:
             return
@@ -200,7 +200,7 @@ def _current_log(connection: Connection, server: Server, schema: str) -> str:
     if server.log not in (None, log):
         _log.error(
             "PostgreSQL at %s was replaced by an older copy%s. A new event log %s was started: older cursors, and "
-            "leases given after the copy was made, are refused. Data stored after that is gone. Run longshore doctor",
+            "leases given after the copy was made, are rejected. Data stored after that is lost. Run longshore doctor",
             server.name,
             f" (this process committed transaction {server.committed}; the next one is {following})"
             if following <= server.committed
@@ -213,7 +213,7 @@ def _current_log(connection: Connection, server: Server, schema: str) -> str:
 
 
 def _found(connection: Connection, server: Server, schema: str) -> tuple[int, str, str, int]:
-    """Return the oid of the meta table, the log's name, the store's place, and the next transaction id."""
+    """Return the oid of the meta table, the log's name, the store's identity, and the next transaction id."""
     row = connection.execute(
         "SELECT tableoid::bigint, log, home, pg_snapshot_xmax(pg_current_snapshot())::text::bigint "
         f"FROM {quoted(schema)}.meta"

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, keys_by_queue
 from longshore.backends.postgres.claim import PostgresClaimQueries
 from longshore.backends.postgres.connection import Session
-from longshore.backends.postgres.locks import BeginAnew, lock_number
+from longshore.backends.postgres.locks import RestartTransaction, lock_number
 from longshore.backends.postgres.reads import jobs_behind, position_of
 from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
 from longshore.backends.sql.rows import Queries, Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
@@ -24,10 +24,10 @@ from longshore.core.errors import DuplicateJob
 from longshore.core.job_record import Record, Tombstone
 from longshore.core.schedule import Schedule
 from longshore.core.status import JobStatus
-from longshore.core.transitions import Change, EventRow, belongings, may_be_accepted_in_bulk
+from longshore.core.transitions import Change, EventRow, may_be_accepted_in_bulk, origin
 
 _WORTH_A_COPY = 50
-"""So many rows are sent by COPY; fewer cost less as single statements."""
+"""The number of rows from which COPY is faster than single statements."""
 _SAVED_FIELDS = (
     "deps_left", "status", "run_at", "eligible_at", "sort_key", "blocked", "executions", "retry_count", "crashes",
     "epoch", "job_seq", "updated_at", "started_at", "finalized_at", "last_retry_at", "assigned_at", "assignee_id",
@@ -40,10 +40,10 @@ _RESULT = _SAVED_FIELDS.index("result")
 class PostgresTransaction(PostgresClaimQueries):
     """One write transaction. `now` is set when it begins.
 
-    `careful` inserts in such a way that a conflict shows without ending the transaction: for the caller's own one, and
-    for a second try after a conflict. `shares_locks` is False where the transaction is the caller's own: it may stay
-    open for long, so it locks nothing that others need. Its snapshot may be old, too: `known_keys` are jobs of
-    idempotency keys that it cannot see, and `look_elsewhere` looks at what is stored by now.
+    `careful` inserts so that a conflict does not end the transaction: for the caller's transaction, and for a second
+    try after a conflict. `shares_locks` is False in the caller's transaction: it may stay open for long, so it locks
+    nothing that others need. Its snapshot may be old: `known_keys` are jobs of idempotency keys that it cannot see, and
+    `read_elsewhere` reads the current state.
     """
 
     @property
@@ -56,8 +56,8 @@ class PostgresTransaction(PostgresClaimQueries):
     # -- jobs
 
     def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
-        """Queues first, as claims hold them; then jobs that run, as those who settle them do, and last the
-        others, as whoever goes on to those that wait."""
+        """Lock queues first, like claims; then running jobs, like settlements; then the other jobs, like dependency
+        changes."""
         tagged = (
             [uid for (uid,) in self._rows(self._sql.uids_with_tags, tags[0], queue, self._listed(tags[1:]))]
             if tags
@@ -66,7 +66,7 @@ class PostgresTransaction(PostgresClaimQueries):
         values = (self._listed(job_ids), self._listed(tagged))
         concerned = list(self._rows(self._sql.jobs_and_dependents, *values))
         queues = self.hold_queues(sorted({name for _, name, _ in concerned}))
-        if any(queue.limited for queue in queues.values()):  # it may have waited for them, and others run by now
+        if any(queue.limited for queue in queues.values()):  # it may have waited, and other jobs may run now
             concerned = list(self._rows(self._sql.jobs_and_dependents, *values))
         for running in (True, False):
             uids = [uid for uid, _, is_held in concerned if is_held is running]
@@ -77,7 +77,7 @@ class PostgresTransaction(PostgresClaimQueries):
         return self._records(self._rows(self._sql.leases_ended, self.now, limit))
 
     def jobs_beyond(self, keep: int, status: JobStatus, queue: str, limit: int) -> list[Record]:
-        """Planned for its values, in a claim's transaction, too: without them the planner sorts all that ended."""
+        """Plan for the actual values, also in a claim's transaction: a generic plan sorts all ended jobs."""
         self._run("SET LOCAL plan_cache_mode = auto")
         return super().jobs_beyond(keep, status, queue, limit)
 
@@ -88,7 +88,7 @@ class PostgresTransaction(PostgresClaimQueries):
         if not records:
             return
         if self._careful or len(records) < _WORTH_A_COPY:
-            # in the order of ids: two transactions that bring the same ids wait in turn, without a deadlock
+            # in the order of ids, so that two transactions with the same ids do not deadlock
             rows = [inserted_row(record) for record in sorted(records, key=attrgetter("id"))]
             if self._session.many(self._sql.insert_job, rows) != len(rows):
                 self._refuse_taken(records)
@@ -104,14 +104,14 @@ class PostgresTransaction(PostgresClaimQueries):
             self._append(events)
         counts = Counter((record.queue, record.status) for record in records)
         self._count((*key, jobs, 0) for key, jobs in counts.items())
-        self._sure.update(record.id for record in records)
+        self._verified.update(record.id for record in records)
 
     def _refuse_taken(self, records: Sequence[Record]) -> NoReturn:
-        """Some rows were not inserted, because their ids or keys are in use."""
+        """Find out why some rows were not inserted: their ids or keys are in use."""
         taken = self.ids_taken([record.id for record in records], [record.uid for record in records])
         keys = [(r.queue, r.idempotency_key) for r in records if r.id in taken and r.idempotency_key is not None]
         if not taken or (keys and self.jobs_by_key(keys)):  # a key that was stored meanwhile answers for its job
-            raise BeginAnew
+            raise RestartTransaction
         raise DuplicateJob([record.id for record in records if record.id in taken])
 
     def _insert_tags(self, rows: Sequence[Row]) -> None:
@@ -133,14 +133,14 @@ class PostgresTransaction(PostgresClaimQueries):
         if tagged:
             self._run(self._sql.save_tag, self._listed(tagged))
         if rows:
-            self._tell(queues)
+            self._note_changes(queues)
         owners = Counter(owner for _, _, _, owner, _, _ in rows)
         self._up_to_date -= queues
         keyed = [(queue, key) for _, _, queue, _, key, _ in rows if key is not None and queue not in self._held]
         return Ended([job_id for _, job_id, *_ in rows], owners, keys_by_queue(keyed) if keyed else {})
 
     def accept(self, job_ids: Sequence[str]) -> bool:
-        """Reads and saves: two statements, however many jobs there are."""
+        """Read and save in two statements, for any number of jobs."""
         records = list(self.jobs_by_id(job_ids).values())
         if len(records) < len(job_ids) or not all(may_be_accepted_in_bulk(record) for record in records):
             return False
@@ -158,17 +158,17 @@ class PostgresTransaction(PostgresClaimQueries):
         self._append([event for change in changes for event in change.events])
         self._count(deltas_of(changes))
         self._save_tags(changes)
-        self._tell({change.record.queue for change in changes})
+        self._note_changes({change.record.queue for change in changes})
 
     def announce_due(self, limit: int) -> list[str]:
         due = list(self._rows(self._sql.announce_jobs, self.now, limit))
         if due:
-            self._tell({queue for _, queue in due})
+            self._note_changes({queue for _, queue in due})
         return [job_id for job_id, _ in due]
 
     def _expect(self, changed: int, expected: int) -> None:
         if changed != expected:
-            raise ChangedUnderneath(f"{expected} locked jobs were to be written, and {changed} were")
+            raise ChangedUnderneath(f"{changed} of {expected} locked jobs were written")
 
     def _save_tags(self, changes: Sequence[Change]) -> None:
         tagged = [change.record.uid for change in changes if change.record.tags]
@@ -184,7 +184,7 @@ class PostgresTransaction(PostgresClaimQueries):
         self._count(deltas_of(changes, removed=True))
 
     def _count(self, deltas: Iterable[Row]) -> None:
-        """Adds to the counts, notifies of their queues, and stores names of queues that are new to this process."""
+        """Add to the counts, record their queues as changed, and store names of queues that are new to this process."""
         rows = list(deltas)
         if not rows:
             return
@@ -192,26 +192,26 @@ class PostgresTransaction(PostgresClaimQueries):
         self._up_to_date.clear()
         self._run(self._sql.add_to_count, *map(self._listed, zip(*rows, strict=True)))
         names = {queue for queue, *_ in rows}
-        self.news = True
+        self.changed = True
         self.queues |= names
         fresh = names - self._known_queues - self.new_queues
         if fresh:
             self.new_queues |= fresh
             self._run(self._sql.remember_queues, self._listed(sorted(fresh)))
 
-    def _tell(self, queues: Iterable[str]) -> None:
-        self.news = True
+    def _note_changes(self, queues: Iterable[str]) -> None:
+        self.changed = True
         self.queues.update(queues)
 
     # -- identity
 
     def ids_taken(self, job_ids: Sequence[str], besides: Sequence[int] = ()) -> set[str]:
-        """Which of these ids jobs have, other than those with these uids."""
+        """The ids among these that other stored jobs have; `besides` are the uids to ignore."""
         rows = self._rows(self._sql.ids_taken, self._listed(job_ids), self._listed(besides))
         taken = {job_id for (job_id,) in rows}
         unseen = [job_id for job_id in job_ids if job_id not in taken]
-        if unseen and self._look_elsewhere is not None:  # the caller's snapshot may be older than these jobs
-            taken |= self._look_elsewhere(lambda view: set(view.jobs_seen(unseen)))
+        if unseen and self._read_elsewhere is not None:  # the caller's snapshot may be older than these jobs
+            taken |= self._read_elsewhere(lambda view: set(view.jobs_seen(unseen)))
         return taken
 
     def jobs_by_key(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -224,38 +224,39 @@ class PostgresTransaction(PostgresClaimQueries):
     def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
         found = jobs_behind(self, self._sql, pairs, since)
         unseen = [pair for pair in pairs if pair in self._known_keys and pair not in found]
-        if unseen and self._look_elsewhere is not None:
-            found |= self._look_elsewhere(lambda view: view.jobs_behind(unseen, since))
+        if unseen and self._read_elsewhere is not None:
+            found |= self._read_elsewhere(lambda view: view.jobs_behind(unseen, since))
         return found
 
     def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
         found = super().jobs_seen(job_ids)
         unseen = [job_id for job_id in job_ids if job_id not in found]
-        if unseen and self._look_elsewhere is not None:
-            found |= self._look_elsewhere(lambda view: view.jobs_seen(unseen))
+        if unseen and self._read_elsewhere is not None:
+            found |= self._read_elsewhere(lambda view: view.jobs_seen(unseen))
         return found
 
     def statuses(self, job_ids: Sequence[str], *, lock: bool = False) -> dict[str, JobStatus]:
         if lock and self._shares_locks:
-            self._sure |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, self._listed(job_ids))}
+            self._verified |= {job_id for job_id, _ in self._rows(self._sql.held_statuses, self._listed(job_ids))}
         found = super().statuses(job_ids)
         if lock and not self._shares_locks:
-            # a failed dependency may stop many jobs, which would be locked until the caller commits: left to the sweep
+            # left to the sweep: a failed dependency may stop many jobs, which would stay locked until the caller
+            # commits
             return {job_id: status for job_id, status in found.items() if status is JobStatus.COMPLETED}
         return found
 
     # -- dependencies
 
     def put_edges(self, edges: Sequence[Edge]) -> None:
-        rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._sure} for edge in edges]
+        rows = [{**edge._asdict(), "unsure": edge.depends_on not in self._verified} for edge in edges]
         self._run(self._sql.put_edge, json.dumps(rows))
 
     def count_down(self, fewer: Mapping[int, int]) -> dict[int, int]:
         uids = sorted(fewer)
         return dict(self._rows(self._sql.count_down, self._listed(uids), self._listed(fewer[uid] for uid in uids)))
 
-    def unsure_edges(self, limit: int) -> list[Edge]:
-        return [Edge(*row) for row in self._rows(self._sql.unsure_edges, limit)]
+    def unverified_edges(self, limit: int) -> list[Edge]:
+        return [Edge(*row) for row in self._rows(self._sql.unverified_edges, limit)]
 
     # -- leases, events, schedules
 
@@ -275,10 +276,10 @@ class PostgresTransaction(PostgresClaimQueries):
     def _append(self, events: Sequence[EventRow]) -> None:
         if events:
             self._run(self._sql.insert_event, json.dumps([event._asdict() for event in events]))
-            self._tell({event.queue for event in events})
+            self._note_changes({event.queue for event in events})
 
     def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
-        assert ids is not None  # nobody holds all of them
+        assert ids is not None  # no transaction locks all of them
         return self._hold_schedules(self._rows(self._sql.held_schedules, self._listed(ids)))
 
     def schedules_due(self, after: int, until: int, limit: int) -> list[Schedule]:
@@ -293,7 +294,7 @@ class PostgresTransaction(PostgresClaimQueries):
         return found
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
-        self.news = True
+        self.changed = True
         for statement, rows in (
             (self._sql.put_schedules, [schedule_row(one) for one in schedules if one.id in self._held_schedules]),
             (
@@ -302,10 +303,10 @@ class PostgresTransaction(PostgresClaimQueries):
             ),
         ):
             if rows and self._run(statement, *map(self._listed, zip(*rows, strict=True))) != len(rows):
-                raise BeginAnew  # somebody put a new one of the same id at the same time
+                raise RestartTransaction  # another transaction stored a new one with the same id
 
     def move_schedules(self, schedules: Sequence[Schedule]) -> None:
-        self.news = True
+        self.changed = True
         self._run(self._sql.move_schedules, *map(self._listed, zip(*map(schedule_standing, schedules), strict=True)))
 
     def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
@@ -314,20 +315,20 @@ class PostgresTransaction(PostgresClaimQueries):
 
 
 def _added_row(record: Record, now: int, signed: str) -> Row:
-    """The first event of a new job, as `insert_added_events` would write it."""
+    """The first event of a new job, like those of `insert_added_events`."""
     uid, status = record.uid, record.status
-    told = belongings(record)
-    detail = None if told is None else json.dumps(told, ensure_ascii=False)
+    found = origin(record)
+    detail = None if found is None else json.dumps(found, ensure_ascii=False)
     return (uid, record.id, 1, record.queue, record.type, "job.added", None, status, 0, 0, None, signed, now, detail)
 
 
 def _as_json(row: Row) -> Iterator[Any]:
-    for place, value in enumerate(row):
-        yield b64encode(value).decode() if place == _RESULT and value is not None else value
+    for index, value in enumerate(row):
+        yield b64encode(value).decode() if index == _RESULT and value is not None else value
 
 
 class PostgresStaging(SQLStaging):
-    """Stages many jobs by COPY, and turns plain ones into jobs without reading them."""
+    """Stages many jobs by COPY, and inserts plain ones without reading them."""
 
     def __init__(
         self,
@@ -341,14 +342,14 @@ class PostgresStaging(SQLStaging):
         self._session = session
         self._count = count
 
-    def _lay_aside(self, rows: Sequence[Row]) -> None:
+    def _stage(self, rows: Sequence[Row]) -> None:
         if len(rows) < _WORTH_A_COPY:
-            super()._lay_aside(rows)
+            super()._stage(rows)
         else:
             self._session.copy(self._sql.copy_staged_jobs, rows)
 
     def insert_plain(self, run: str, parts: Sequence[str]) -> int:
-        """Where they lie: hundreds of thousands need not travel to this process and back."""
+        """Insert on the server: hundreds of thousands of jobs are not sent to this process and back."""
         found = list(self._rows(self._sql.insert_plain_jobs, run, self._listed(parts), self.now))
         self._count((queue, JobStatus.INITIAL_PENDING, jobs, 0) for queue, jobs in found)
         return sum(jobs for _, jobs in found)

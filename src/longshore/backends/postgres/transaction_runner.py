@@ -18,7 +18,7 @@ from psycopg import errors
 from longshore.backends.port import Hold, Operation, Reader, Transaction
 from longshore.backends.postgres.claim_low_water import LowWaterMarks
 from longshore.backends.postgres.connection import OwnSession, Server, Session
-from longshore.backends.postgres.locks import BeginAnew, HoldFirst, LockSpaces, Wanted
+from longshore.backends.postgres.locks import LockFirst, LockSpaces, RestartTransaction, Wanted
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.reads import PostgresReader, find_horizon
 from longshore.backends.postgres.transaction import PostgresTransaction
@@ -33,19 +33,19 @@ R = TypeVar("R")
 _NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
-_NUMBERED_EVERY = 1.0
+_CHECK_XID_SECONDS = 1.0
 """Seconds between two queries of the transaction id, which detects a restored copy."""
 MOST_TRIES = 20
-"""How often a transaction that met another one is tried again before its caller hears of it."""
+"""The most tries of a transaction that conflicts with others, before its caller gets an error."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-# A claim is planned once: its plan is right for any values, and to plan it costs more than to claim ten jobs. It may be
-# planned while a table is empty and used when it is not, so reading a whole table is never the plan.
+# A claim is planned once: its plan fits any values, and planning costs more than claiming ten jobs. The plan may be
+# made while a table is empty, so sequential scans are disabled.
 _BEGIN_TO_CLAIM = f"{_BEGIN}; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off"
-_LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_TO_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class TransactionRunner:
-    """Performs verbs and looks on connections of the pool."""
+    """Runs operations and reads on connections of the pool."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class TransactionRunner:
         self._clock = clock
         self._wait_seconds = wait_seconds
         self._on_commit = on_commit
-        # a session whose process froze or was cut off holds its locks and its snapshot until the server hears of it,
-        # which may take hours; said in each transaction, for behind a pooler no session is ours
-        self._not_for_ever = (
+        # A frozen or disconnected process would hold its locks and its snapshot until the server notices, which may
+        # take hours. It is set in each transaction, because behind a pooler no session is ours.
+        self._transaction_settings = (
             f"SET LOCAL idle_in_transaction_session_timeout = {_in_milliseconds(answer_micros)}; "
             "SET LOCAL jit = off"  # our statements are short: compiling one takes longer than running it
         )
@@ -77,11 +77,11 @@ class TransactionRunner:
         self._locks = LockSpaces(schema)
         self._known_queues: frozenset[str] = frozenset()
         self._all_queues: frozenset[str] = frozenset()
-        """As the last claim from all of them found."""
+        """As the last claim from all queues found."""
         self._seen: Seen = {}
         self._log: str | None = None
         """The event log that all of this was read from."""
-        self._numbered_next = 0.0
+        self._next_xid_check = 0.0
 
     def perform(
         self,
@@ -91,8 +91,8 @@ class TransactionRunner:
         actor: str = "",
         abandoned: threading.Event | None = None,
     ) -> R:
-        """Runs the operation, and tries again where nothing was stored for certain: after a conflict with others, or on
-        a connection found dead. Once `abandoned` is set, nothing is committed."""
+        """Run the operation, and retry if it is certain that nothing was stored: after a conflict, or on a dead
+        connection. Once `abandoned` is set, nothing is committed."""
         holds = () if operation.locks is None else operation.locks(*args, **kwargs)
         until = monotonic() + self._wait_seconds
         careful = False
@@ -105,23 +105,23 @@ class TransactionRunner:
                 with acting(actor) if actor else nullcontext():
                     return self._attempt(operation.run, args, kwargs, attempt, until, abandoned)
             except errors.UniqueViolation:
-                careful = True  # a COPY met an id or key in use; the careful way tells which
+                careful = True  # a COPY found an id or key in use; the careful way tells which
                 if tries == MOST_TRIES:
                     raise
-            except (errors.SerializationFailure, errors.DeadlockDetected, BeginAnew) as error:
+            except (errors.SerializationFailure, errors.DeadlockDetected, RestartTransaction) as error:
                 if tries == MOST_TRIES:
                     raise BackendUnavailable(
-                        f"PostgreSQL at {self._server.name}: others were in the way {tries} times; try again"
+                        f"PostgreSQL at {self._server.name}: {tries} conflicts with other transactions; try again"
                     ) from error
-                if isinstance(error, HoldFirst):
+                if isinstance(error, LockFirst):
                     first = {**first, **error.wanted}
                     continue
                 threading.Event().wait(random.uniform(0, 0.002 * 2 ** min(tries, 6)))
             except _LOST as error:
                 if attempt.committing:
                     raise BackendUnavailable(
-                        f"PostgreSQL at {self._server.name} was lost while it stored this: it may be stored or not. "
-                        "Ask before you try again, or use an idempotency key"
+                        f"PostgreSQL at {self._server.name} was lost during the commit: this may be stored or not. "
+                        "Check before you try again, or use an idempotency key"
                     ) from error
                 if not (attempt.reused and attempt.lost) or monotonic() > until:
                     raise
@@ -135,46 +135,46 @@ class TransactionRunner:
         until: float,
         abandoned: threading.Event | None,
     ) -> R:
-        with self._pool.taken(until) as taken:
-            attempt.reused = taken.reused
-            session = taken.session
+        with self._pool.checkout(until) as checkout:
+            attempt.reused = checkout.reused
+            session = checkout.session
             if self._log != self._server.log:
                 self._forget_another_log()
             log = self._log
             try:
                 transaction = self._begin(session, attempt)
                 answer = run(transaction, *args, **kwargs)
-                number = self._number(session) if monotonic() >= self._numbered_next else 0
+                xid = self._current_xid(session) if monotonic() >= self._next_xid_check else 0
                 if abandoned is not None and abandoned.is_set():
                     raise asyncio.CancelledError
-                attempt.committing = True  # from here on only the answer tells whether it was stored
+                attempt.committing = True  # from here on only the server's answer tells whether it was stored
                 session.run("COMMIT")
             except BaseException:
-                taken.roll_back()
-                attempt.lost = taken.lost
+                checkout.roll_back()
+                attempt.lost = checkout.lost
                 raise
-        self._server.committed = max(self._server.committed, number)
+        self._server.committed = max(self._server.committed, xid)
         if log == self._log:
             self._known_queues |= transaction.new_queues
         self._on_commit(transaction)
         return answer
 
-    def _number(self, session: OwnSession) -> int:
-        """The transaction id, or 0 if there is none; queried once a second.
+    def _current_xid(self, session: OwnSession) -> int:
+        """The transaction id, or 0 if there is none; queried once a second to detect a restored copy.
 
         Restoring a dump in place closes no connection, so the event log is compared, too.
         """
-        self._numbered_next = monotonic() + _NUMBERED_EVERY
+        self._next_xid_check = monotonic() + _CHECK_XID_SECONDS
         server = self._server
-        ((number, same_log),) = session.rows(self._sql.same_log, (server.log, server.table)) or ((0, False),)
+        ((xid, same_log),) = session.rows(self._sql.same_log, (server.log, server.table)) or ((0, False),)
         if not same_log:
             self._pool.check_all_again()
-            self._numbered_next = 0.0
-            raise BeginAnew("another copy of the schema is in its place")
-        return int(number)
+            self._next_xid_check = 0.0
+            raise RestartTransaction("the schema was replaced by another copy")
+        return int(xid)
 
     def _forget_another_log(self) -> None:
-        """What was read from the store before an older copy replaced it is no longer true."""
+        """Forget what was read from the store before an older copy replaced it."""
         self._log = self._server.log
         self._marks = LowWaterMarks()
         self._limited = set()
@@ -182,14 +182,14 @@ class TransactionRunner:
         self._seen = {}
 
     def _begin(self, session: OwnSession, attempt: _Attempt) -> PostgresTransaction:
-        """Begins, locks queues and then reads their settings: each statement sees what was there after the one before,
-        and all go in one message."""
+        """Begin, lock queues, then read their settings. Each statement sees the state after the one before, and all are
+        sent in one message."""
         transaction = self.transaction_on(session, careful=attempt.careful, known_queues=self._known_queues)
-        transaction.tells_time = self._clock is None
+        transaction.uses_server_clock = self._clock is None
         if self._clock is not None:
             transaction.now = to_micros(self._clock.now())
         holds, first = attempt.holds, attempt.first
-        begin = f"{_BEGIN if holds == () else _BEGIN_TO_CLAIM}; {self._not_for_ever}; "
+        begin = f"{_BEGIN if holds == () else _BEGIN_TO_CLAIM}; {self._transaction_settings}; "
         if holds == () and not first:
             ((now,),) = session.simply(begin + self._sql.now)
             transaction.now = now if self._clock is None else transaction.now
@@ -199,8 +199,8 @@ class TransactionRunner:
         if attempt.uses_slots:
             locked |= {name: max(locked[name], Hold.SLOTS) for name in self._limited.intersection(names)}
         settings = transaction.settings_of(session, locked, and_all_others=holds is None)
-        rows = session.simply(begin + self._locks.taken_in_order(locked) + settings)
-        found = transaction.now_held(rows, locked)
+        rows = session.simply(begin + self._locks.statements(locked) + settings)
+        found = transaction.record_held(rows, locked)
         if holds is None:
             self._all_queues = found
             transaction.holds_all = found <= names.keys()
@@ -211,31 +211,31 @@ class TransactionRunner:
         return bool(self._limited) if queues is None else not self._limited.isdisjoint(queues)
 
     def transaction_on(self, session: Session, **how: Any) -> PostgresTransaction:
-        """A transaction with all that this process remembers of the store."""
+        """A transaction with what this process remembers of the store."""
         token_prefix = f"{self._server.log}-"
         return PostgresTransaction(
             session, self._sql, self._locks, self._marks, self._limited, token_prefix=token_prefix, **how
         )
 
-    def look(
+    def read(
         self, operation: Operation[Reader, ..., R], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = _NO_OPTIONS
     ) -> R:
-        """Runs a read on one snapshot. What follows the log reads no further than was certain before the snapshot."""
+        """Run a read on one snapshot. A read of the log goes no further than the horizon found before the snapshot."""
         until = monotonic() + self._wait_seconds
         while True:
             stale = False
             try:
-                with self._pool.taken(until) as taken:
+                with self._pool.checkout(until) as checkout:
                     try:
-                        horizon = find_horizon(taken.session, self._sql) if operation.follows_log else None
-                        taken.session.simply(f"{_LOOK}; {self._not_for_ever}")
-                        view = PostgresReader(taken.session, self._sql, self._seen, horizon, self._clock)
+                        horizon = find_horizon(checkout.session, self._sql) if operation.follows_log else None
+                        checkout.session.simply(f"{_BEGIN_TO_READ}; {self._transaction_settings}")
+                        view = PostgresReader(checkout.session, self._sql, self._seen, horizon, self._clock)
                         answer = operation.run(view, *args, **kwargs)
                     except BaseException:
-                        taken.roll_back()
-                        stale = taken.reused and taken.lost
+                        checkout.roll_back()
+                        stale = checkout.reused and checkout.lost
                         raise
-                    taken.end_look()
+                    checkout.end_read()
                     return answer
             except _LOST:
                 if not stale or monotonic() > until:
@@ -244,22 +244,22 @@ class TransactionRunner:
 
 @dataclass(slots=True)
 class _Attempt:
-    """How far one try of a transaction has come."""
+    """The state of one try of a transaction."""
 
     careful: bool
     holds: Sequence[str] | None
-    """The queues that the operation claims from, or None for all. They are locked from the start."""
+    """The queues that the operation claims from; None for all. They are locked from the start."""
     uses_slots: bool
     """Whether it uses free slots of those queues; otherwise it shares their locks."""
     first: Wanted
-    """Queues that an earlier try came to need when it was too late to wait for them."""
+    """Queues that an earlier try needed when waiting for them could deadlock."""
     reused: bool = False
-    """Whether its connection had been used before: then it may have died unnoticed, and another may be well."""
+    """Whether its connection was used before: then it may have died unnoticed, and another one may work."""
     lost: bool = False
-    """Whether its connection broke, rather than the server refusing something on it."""
+    """Whether its connection broke; False if the server returned an error."""
     committing: bool = False
 
 
 def _in_milliseconds(micros: int) -> int:
-    """As PostgreSQL takes it: not 0, which means never, and not more than it can count."""
+    """Milliseconds for PostgreSQL: not 0, which means no timeout, and at most what it can count."""
     return min(max(micros // 1_000, 1), 2**31 - 1)

@@ -13,8 +13,8 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 {now_query}
 
 -- name: try_locks(spaces, locks, exclusive)
--- Claims share the queue's lock, a claim under limits has the lock on its slots alone, and a change of settings has the
--- queue alone. This statement does not wait, because others may wait for what the transaction holds.
+-- Claims share the lock of a queue. A claim under limits locks its slots exclusively. A change of settings locks the
+-- queue exclusively. This does not wait, because others may wait for locks of this transaction.
 SELECT bool_and(CASE
     WHEN exclusive THEN pg_try_advisory_xact_lock(space, lock) ELSE pg_try_advisory_xact_lock_shared(space, lock)
 END) FROM unnest(:spaces::integer[], :locks::integer[], :exclusive::boolean[]) AS wanted (space, lock, exclusive)
@@ -24,7 +24,7 @@ END) FROM unnest(:spaces::integer[], :locks::integer[], :exclusive::boolean[]) A
 coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_claimable$name$)), 0)
 + coalesce(pg_stat_get_xact_tuples_returned(to_regclass($name${schema}.jobs_of_type$name$)), 0)
 
--- fragment: known_queues
+-- fragment: named_queues
 -- The queues named, or all if :names is NULL.
 known AS (
     SELECT name FROM unnest(:names::text[]) AS name
@@ -34,7 +34,7 @@ known AS (
 
 -- name: held_settings(names)
 -- The settings of queues, read after they were locked, with the time after that wait.
-WITH {known_queues}
+WITH {named_queues}
 SELECT {index_entries_read}, ({now_query}), NULL, NULL, NULL, NULL, {queue_columns}
 FROM (SELECT 1) AS always LEFT JOIN known ON true LEFT JOIN {schema}.queues USING (name)
 
@@ -66,7 +66,7 @@ fewer AS (
     UPDATE {schema}.concurrency_keys AS kept SET running_count = kept.running_count - given_back.jobs FROM given_back
     WHERE kept.ctid = given_back.at AND NOT given_back.idle
 ),
-{known_queues}
+{named_queues}
 SELECT {index_entries_read}, ({now_query}),
     CASE WHEN running_limit IS NOT NULL THEN (
         SELECT sum(jobs)::bigint FROM {schema}.queue_counts
@@ -170,7 +170,7 @@ ORDER BY head.priority, head.sort_key, head.uid LIMIT :limit
 SELECT {index_entries_read}, NOT ({none_expired})
 
 -- fragment: claimed_at
--- The time of the claim; or the job's last change, if a transaction side by side made it eligible up to a second later.
+-- The time of the claim; or the job's last change, if a concurrent transaction made it eligible up to a second later.
 CASE WHEN updated_at BETWEEN :now::bigint AND :now::bigint + 1000000 THEN updated_at ELSE :now::bigint END
 
 -- fragment: due_columns
@@ -288,8 +288,8 @@ WITH chosen AS MATERIALIZED (
 
 -- fragment: chosen_within_keys
 -- Of the locked jobs `due`, the first :wanted_jobs whose keys have free slots: at most :per_key running, and at most
--- :rate_count started in the window. Chooses none if more than :most_passed are passed over, or if :limit jobs were
--- read and are not enough: the caller then goes job by job. The slots are taken from the keys.
+-- :rate_count started in the window. Chooses none if more than :most_passed are skipped, or if :limit jobs were
+-- read and are not enough: the caller then decides job by job. The slots are subtracted from the keys.
 judged AS (
     SELECT uid, priority, sort_key, concurrency_key IS NULL OR (
         (:per_key::bigint IS NULL OR coalesce(kept.running_count, 0) + nth <= :per_key)
@@ -395,7 +395,7 @@ WITH candidates AS MATERIALIZED (
 
 -- name: claimable_with_free_slots(queue, priority, now, per_key, rate_count, window_from, after_sort_key, after_uid,
 --     limit)
--- Passes over jobs of full keys, and does not lock them.
+-- Skips jobs of full keys, and does not lock them.
 WITH candidates AS MATERIALIZED (
     SELECT {candidate_columns} FROM {schema}.jobs
     WHERE {due_in_priority} AND (concurrency_key IS NULL OR concurrency_key NOT IN ({full_keys}))
@@ -467,7 +467,7 @@ ORDER BY concurrency_key, type, priority, sort_key, uid LIMIT 1
 
 -- name: unblock_first(queue, keys, free_slots)
 -- As many jobs as each key has free slots, and as many of each type, because a claim may name any of them. It waits for
--- locked jobs: a job passed over here would stay blocked.
+-- locked jobs: a skipped job would stay blocked.
 WITH RECURSIVE key_types (key, free_slots, type) AS (
     SELECT given.key, given.free_slots, (
         SELECT type FROM {schema}.jobs

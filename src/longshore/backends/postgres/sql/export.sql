@@ -80,7 +80,7 @@ UPDATE {schema}.meta SET copy_state = :copy_state
 SELECT set_config('longshore.copying', 'on', true), set_config('statement_timeout', '0', true)
 
 -- name: lock_schema()
--- A process that opened the schema before the copy began would claim jobs from a half of it: its writes are refused.
+-- A process that opened the schema before the copy would claim jobs of an incomplete copy: its writes are refused.
 CREATE OR REPLACE FUNCTION {schema}.refuse_while_moving() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('longshore.copying', true) IS DISTINCT FROM 'on' THEN

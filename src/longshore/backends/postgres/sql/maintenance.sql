@@ -58,7 +58,7 @@ logged AS (
 )
 SELECT id, queue FROM due
 
--- name: unsure_edges(limit)
+-- name: unverified_edges(limit)
 SELECT {edge_columns} FROM {schema}.job_dependencies
 WHERE unsure ORDER BY dependent_uid, depends_on LIMIT :limit FOR UPDATE SKIP LOCKED
 
@@ -147,7 +147,7 @@ ON CONFLICT (queue) DO UPDATE SET
     seen_n = excluded.seen_n
 
 -- name: hint(channel, queues)
--- Runs alone after the commit. Losing it loses nothing, so its own commit does not wait for the disk.
+-- Runs after the commit. Losing it does no harm, so its commit does not wait for the disk.
 SELECT pg_notify(:channel, name), set_config('synchronous_commit', 'off', true) FROM unnest(:queues::text[]) AS name
 
 -- name: notify(channel, queues)

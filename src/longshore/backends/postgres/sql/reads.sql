@@ -35,7 +35,7 @@ SELECT queue, status, sum(jobs)::bigint FROM {schema}.queue_counts GROUP BY queu
 SELECT status, sum(jobs)::bigint FROM {schema}.queue_counts WHERE queue = :queue GROUP BY status
 
 -- fragment: later_in_level
--- LIFO jobs are left out: their sort_key is no time.
+-- LIFO jobs are left out: their sort_key is not a time.
 queue = levels.queue AND priority = levels.priority AND sort_key > :now AND {eligible} AND NOT blocked
 
 -- name: count_delayed(queues, now)
@@ -65,7 +65,7 @@ SELECT min(first.sort_key) FROM levels CROSS JOIN LATERAL (
 -- fragment: all_queues
 SELECT name FROM {schema}.queue_names UNION SELECT name FROM {schema}.queues
 
--- name: queues_ever_seen()
+-- name: known_queues()
 {all_queues} ORDER BY 1
 
 -- name: released_slots(queue, keys)

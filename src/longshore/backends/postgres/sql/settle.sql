@@ -1,5 +1,5 @@
 -- Statements of running and settled jobs. Every statement locks jobs in the order of their uids, so that no two
--- transactions wait for each other in a circle.
+-- transactions deadlock.
 
 -- name: jobs_by_ids(ids)
 SELECT {job_columns} FROM {schema}.jobs WHERE id = ANY(:ids::text[]) ORDER BY uid FOR UPDATE
