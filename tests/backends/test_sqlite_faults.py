@@ -243,7 +243,7 @@ def test_two_who_find_the_same_migration_missing_apply_it_once(tmp_path: Path) -
 
 async def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
     async with SQLiteBackend(tmp_path / "missing" / "jobs.db") as backend:
-        with pytest.raises(BackendUnavailable, match=f"the folder {tmp_path}/missing does not exist; make it first"):
+        with pytest.raises(BackendUnavailable, match=f"the folder {tmp_path}/missing does not exist; create it first"):
             await backend.enqueue_job(Job(type="t"))
     assert not (tmp_path / "missing").exists()
 
@@ -307,7 +307,7 @@ async def test_a_new_file_in_a_folder_that_may_not_be_written_is_told(lent_folde
     with as_nobody():
         forbid(lent_folder)
         async with SQLiteBackend(lent_folder / "jobs.db") as backend:
-            with pytest.raises(BackendUnavailable, match="cannot be opened: look at its path and permissions"):
+            with pytest.raises(BackendUnavailable, match="cannot be opened: check its path and permissions"):
                 await backend.enqueue_job(Job(type="t"))
         assert names_in(lent_folder) == []
 
@@ -320,32 +320,32 @@ def damaged(damage: str, path: Path) -> str:
     whole = path.read_bytes()
     if damage == "zeroed header":
         path.write_bytes(bytes(100) + whole[100:])
-        return "is not a database; it was left as it is"
+        return "is not a database; it was not changed"
     if damage == "plain text":
         path.write_text("dear diary, " * 1_000)
-        return "is not a database; it was left as it is"
+        return "is not a database; it was not changed"
     if damage == "cut in half":
         path.write_bytes(whole[: len(whole) // 2])
-        return "is damaged; it was left as it is"
+        return "is damaged; it was not changed"
     if damage == "another program's":
         path.unlink()
         connection = apsw.Connection(str(path))
         connection.execute("CREATE TABLE mail (body TEXT); INSERT INTO mail VALUES ('hello')")
         connection.close()
-        return "is a database of another program; name a file of its own"
+        return "is a database of another program; choose a separate file"
     if damage == "newer":
         connection = apsw.Connection(str(path))
         connection.pragma("user_version", len(MIGRATIONS) + 1)
         connection.close()
-        return "made by a newer Longshore"
+        return "created by a newer Longshore"
     if damage == "gone, its log left behind":
         path.unlink()
         Path(f"{path}-wal").write_bytes(b"what was not yet in the file")
-        return "is gone but its log jobs.db-wal is there"
+        return "is missing but its log jobs.db-wal exists"
     assert damage == "empty, its log left behind"
     path.write_bytes(b"")
     Path(f"{path}-wal").write_bytes(b"what was not yet in the file")
-    return "is gone but its log jobs.db-wal is there"
+    return "is missing but its log jobs.db-wal exists"
 
 
 @pytest.mark.parametrize(

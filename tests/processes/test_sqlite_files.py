@@ -405,7 +405,7 @@ async def test_no_new_store_is_created_while_a_process_uses_the_removed_one(tmp_
         await until(lambda: any((tmp_path / "jobs.db-wake").glob("*")))  # it listens
         remove_store(path)
         async with SQLiteBackend(path) as backend:
-            with pytest.raises(BackendUnavailable, match="is gone while another process uses it: stop that process"):
+            with pytest.raises(BackendUnavailable, match="is missing while another process uses it: stop that process"):
                 await backend.enqueue_job(Job(type="t"))
         assert set(modes(tmp_path)) == {"jobs.db-wake"}
         await asyncio.to_thread(waiter.kill)
@@ -420,7 +420,7 @@ async def test_no_new_store_is_created_next_to_a_log(log: bytes, tmp_path: Path)
     path = tmp_path / "jobs.db"
     (tmp_path / "jobs.db-wal").write_bytes(log)
     async with SQLiteBackend(path) as backend:
-        with pytest.raises(BackendUnavailable, match=r"is gone but its log jobs.db-wal is there"):
+        with pytest.raises(BackendUnavailable, match=r"is missing but its log jobs.db-wal exists"):
             await backend.enqueue_job(Job(type="t"))
     assert set(modes(tmp_path)) == {"jobs.db-wal"}
 

@@ -146,5 +146,5 @@ async def test_of_a_store_that_keeps_its_events_for_a_while_nothing_is_wrong(
 
 
 def test_a_store_that_is_not_there_is_told_of(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"there is no .*none.db"):
+    with pytest.raises(Exception, match=r"none.db does not exist"):
         from_store(spark, f"sqlite:///{tmp_path}/none.db")

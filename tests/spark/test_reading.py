@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_told_in_words(spark: "SparkSession", tmp_path: o
         ),
         ("memory://", "jobs", {}, "url: memory:// lives in one process"),
         ("", "jobs", {}, "url: is missing"),
-        (f"sqlite:///{tmp_path}/none.db", "jobs", {}, "there is no .*none.db; check the address"),
+        (f"sqlite:///{tmp_path}/none.db", "jobs", {}, ".*none.db does not exist; check the address"),
         ("sqlite:///jobs.db", "jobs", {"partitions": "0"}, "partitions: must be a whole number from 1"),
     ):
         with pytest.raises(Exception, match=words):

@@ -59,13 +59,13 @@ from longshore.core.times import SECOND, check_duration, from_micros
 from longshore.safe_logging import logger
 
 _SYNCHRONOUS = ("off", "normal", "full", "extra")
-"""As SQLite numbers them."""
+"""In SQLite's numbering."""
 _REPORTED_FOR = 7 * 86_400 * SECOND
-"""For how long a lost log is reported."""
+"""How long a lost log is reported."""
 
 
 def condition_of(path: Path, connection: apsw.Connection, now: int, *, read_only: bool = False) -> Condition:
-    """The facts, from a connection that is set up as all of ours are."""
+    """The facts about the store, from a connection with our settings."""
     page = int(connection.pragma("page_size"))
     ((_, log_lost_at),) = connection.execute(SQL.open_mark)
     log = beside(path, "-wal")
@@ -105,7 +105,7 @@ _log = logger("longshore.sqlite")
 
 
 class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsArchive, TransactionalBackend):
-    """Jobs in one file. Any number of processes on one machine may open it, each through this class."""
+    """Jobs in one file, which any number of processes on one machine may open. See docs/sqlite.md."""
 
     capabilities = Capabilities(durable=True, shared=True, joins_transactions=True)
 
@@ -216,9 +216,9 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         return answer
 
     async def _read(self, operation: Operation[Reader, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._in_thread(self._readers, self._look, operation.run, args, kwargs)
+        return await self._in_thread(self._readers, self._run_read, operation.run, args, kwargs)
 
-    def _look(self, run: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
+    def _run_read(self, run: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
         reader: SQLiteReader | None = getattr(self._of_thread, "reader", None)
         if reader is None:
             reader = self._open_reader()
@@ -233,14 +233,14 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
                     close_quietly(connection)
                 self._in_place.check()
         except Exception as error:
-            told = explain(self.path, error, connection)
-            if told is error:
+            explanation = explain(self.path, error, connection)
+            if explanation is error:
                 raise
-            raise told from error
+            raise explanation from error
 
     def _open_reader(self) -> SQLiteReader:
         reader = SQLiteReader(self._open(), self._clock.wall, self._seen)
-        if not self._read_only:  # else SQLite assumes that the file never changes: the next read opens it again
+        if not self._read_only:  # SQLite assumes that a read-only file never changes, so the next read opens it again
             self._of_thread.reader = reader
             self._opened.append(reader.connection)
         return reader
@@ -259,7 +259,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """In the caller's thread, as the connection is theirs; short, for it does nothing but insert."""
+        """Run in the caller's thread, which owns the connection. It is short: it only inserts."""
         self._refuse_if_closed()
         if not isinstance(connection, apsw.Connection):
             raise InvalidArgument(
@@ -279,7 +279,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
                 transaction.now = self._clock.now()
                 answer = operation.run(transaction, jobs, *args, **kwargs)
                 transaction.finish()
-            except BaseException:  # all of it or nothing, whatever the caller does with their transaction after this
+            except BaseException:  # all or nothing, also if the caller commits
                 if connection.in_transaction:
                     connection.execute("ROLLBACK TO enqueue")
                     connection.execute("RELEASE enqueue")
@@ -292,12 +292,12 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         return Path(connection.filename).resolve() == self.path.resolve()
 
     def new_connection(self) -> apsw.Connection:
-        """A connection to the queue's file for the caller's own tables and transactions; the caller closes it."""
+        """A connection to the queue's file for the caller's tables and transactions; the caller closes it."""
         self._refuse_if_closed()
         return self._open_writing()
 
     async def backup(self, target: str | Path) -> None:
-        """Copies the file while it is in use. The copy is complete, and starts a new event log."""
+        """Copy the file while it is in use. The copy is complete, and starts a new event log."""
         self._refuse_if_closed()
         await asyncio.get_running_loop().run_in_executor(None, self._copy, Path(target))
 
@@ -331,27 +331,27 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
                 close_quietly(source)
 
     async def schema_version(self) -> int:
-        """The number of the last migration that was applied to the file."""
+        """The number of the last applied migration."""
         return await self._in_thread(self._readers, self._inspect, lambda file: int(file.pragma("user_version")))
 
     async def condition(self) -> Condition:
-        """The file, its log, its disk, and the settings on which durability hangs."""
+        """The file, its log, its disk, and the settings that durability depends on."""
         return await self._in_thread(self._readers, self._inspect, self._condition)
 
     def _condition(self, connection: apsw.Connection) -> Condition:
         return condition_of(self.path, connection, self._clock.wall(), read_only=self._read_only)
 
-    def _inspect(self, look: Callable[[apsw.Connection], R]) -> R:
-        """Looks at the file through a connection of its own."""
+    def _inspect(self, read: Callable[[apsw.Connection], R]) -> R:
+        """Read the file through a separate connection."""
         with explained(self.path):
             connection = self._open()
             try:
-                return look(connection)
+                return read(connection)
             finally:
                 close_quietly(connection)
 
     def copy_out(self) -> AbstractContextManager[FileSource]:
-        """The file as it is now, for `longshore.backends.data_migration.move`."""
+        """A snapshot of the file, for `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
         return leave(self.path, self._open, self._clock.wall)
 
@@ -361,13 +361,13 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         return enter(self.path)
 
     def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
-        """The file, read by the million rows; needs what `longshore[spark]` installs."""
+        """The file, read in bulk; needs the packages of `longshore[spark]`."""
         from longshore.backends.sqlite import export
 
         self._refuse_if_closed()
         return export.read(self.path, self._open)
 
-    def _let_go(self) -> None:
+    def _release_resources(self) -> None:
         self._writer.close()
         self._notifier.close()
         self._readers.shutdown()
@@ -379,4 +379,4 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
 
 
 def _log_step(micros: int) -> None:
-    _log.warning("the clock was set back by %.1f seconds; going on from the new time", micros / 1_000_000)
+    _log.warning("the clock was set back by %.1f seconds; continuing from the new time", micros / 1_000_000)

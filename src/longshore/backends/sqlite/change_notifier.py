@@ -50,7 +50,7 @@ class ChangeNotifier:
         signal.on_wait = self._awaited.set
 
     def listen(self) -> None:
-        """Starts to listen: commits after this call are detected."""
+        """Start to listen: commits after this call are detected."""
         with self._lock:
             if not self.listening and not self._closed:
                 connection = self._open()
@@ -62,7 +62,7 @@ class ChangeNotifier:
                 self._thread.start()
 
     def committed(self) -> None:
-        """Notifies the waiting callers of this process, and sends a datagram to every other process that listens."""
+        """Notify the waiting callers of this process, and send a datagram to every other process that listens."""
         self._signal.notify()
         if monotonic() > self._peers_until:
             self._peers, self._peers_until = [], monotonic() + _PEERS_KNOWN_FOR
@@ -101,7 +101,7 @@ class ChangeNotifier:
             return
 
     def close(self) -> None:
-        """Stops listening and removes the socket."""
+        """Stop listening and remove the socket."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -137,7 +137,7 @@ class ChangeNotifier:
                 if not self._signal.waiting:
                     self._awaited.wait()
                     self._awaited.clear()
-                if watch.anything_new():
+                if watch.has_changed():
                     self._signal.notify()
         finally:
             self.listening = False
@@ -153,8 +153,8 @@ class _Watch:
         self._receiver = receiver
         self._clock = threading.Event()
 
-    def anything_new(self) -> bool:
-        """Waits for a hint, but no longer than a poll interval; True if one came or the file changed."""
+    def has_changed(self) -> bool:
+        """Wait for a datagram, at most one poll interval; return True if one arrived or the file changed."""
         try:
             hinted = False
             if self._receiver is None:
@@ -170,7 +170,7 @@ class _Watch:
             return True
 
     def close(self) -> None:
-        """Closes the socket and the connection."""
+        """Close the socket and the connection."""
         if self._receiver is not None:
             self._receiver.close()
         close_quietly(self._connection)

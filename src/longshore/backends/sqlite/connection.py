@@ -36,21 +36,21 @@ APPLICATION_ID = 0x4C6F6E67
 MIGRATIONS = load_migrations("longshore.backends.sqlite")
 
 PAGE_SIZE = 8_192
-"""Twice SQLite's default: half as many pages are split and written when jobs are stored by the hundred."""
+"""Twice SQLite's default: inserts of hundreds of jobs split and write half as many pages."""
 Opener = Callable[[], apsw.Connection]
 
 
 def open_connection(
     path: Path, *, busy_seconds: float, vfs: str | None = None, of_one_thread: bool = False
 ) -> apsw.Connection:
-    """A connection with our settings; the file must exist already (see `prepare`).
+    """Open a connection with our settings; the file must exist already (see `prepare`).
 
     A connection that only one thread uses needs no mutex, which takes a twentieth of its time.
     """
     with explained(path):
         flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_NOMUTEX if of_one_thread else 0)
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
-        connection.set_busy_handler(_patience(busy_seconds))
+        connection.set_busy_handler(_busy_handler(busy_seconds))
         connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -16_000)
         connection.pragma("temp_store", "MEMORY")
@@ -60,7 +60,7 @@ def open_connection(
 
 
 def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
-    """A read-only connection, for a store that this process may not write.
+    """Open a read-only connection, for a store that this process cannot write.
 
     Without a log no process writes to the store, and SQLite can read it without creating other files.
     """
@@ -70,7 +70,7 @@ def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
     with explained(path):
         connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         try:
-            connection.set_busy_handler(_patience(busy_seconds))
+            connection.set_busy_handler(_busy_handler(busy_seconds))
             connection.pragma("cache_size", -16_000)
             connection.pragma("temp_store", "MEMORY")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
@@ -87,8 +87,8 @@ def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
 
 
 def check_read_only(path: Path, *, busy_seconds: float) -> None:
-    """Refuses a file that is not a store of this version, because a read-only store cannot be migrated."""
-    _refuse_odd_places(path)
+    """Refuse a file that is not a store of this version, because a read-only store cannot be migrated."""
+    _check_location(path)
     refuse_foreign_log(path)
     with explained(path):
         connection = open_read_only(path, busy_seconds=busy_seconds)
@@ -102,8 +102,8 @@ def check_read_only(path: Path, *, busy_seconds: float) -> None:
             close_quietly(connection)
 
 
-def _patience(seconds: float) -> Callable[[int], bool]:
-    """A busy handler that waits in short random steps, because the gap between two commits of a writer is short."""
+def _busy_handler(seconds: float) -> Callable[[int], bool]:
+    """Wait in short random steps, because the gap between two commits of a writer is short."""
     pause = threading.Event()
     began = 0.0
 
@@ -120,13 +120,13 @@ def _patience(seconds: float) -> Callable[[int], bool]:
 
 
 def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: bool = True) -> bool:
-    """Creates the file if it does not exist, and migrates its schema; several processes may do so at once.
+    """Create the file if it does not exist, and migrate its schema; several processes may do so at once.
 
-    Returns True if the store was not closed cleanly and its log is missing: the commits in the log are lost.
+    Return True if the store was not closed cleanly and its log is missing: the commits in the log are lost.
     """
-    _refuse_odd_places(path)
+    _check_location(path)
     if not create and not path.exists():
-        raise BackendUnavailable(f"there is no {path}; check the address, or create it with longshore migrate")
+        raise BackendUnavailable(f"{path} does not exist; check the address, or create it with longshore migrate")
     if vfs is None:
         refuse_foreign_log(path)
     with explained(path):
@@ -137,7 +137,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         try:
-            connection.set_busy_handler(_patience(busy_seconds))
+            connection.set_busy_handler(_busy_handler(busy_seconds))
             if vfs is None:
                 keep_log(connection)
             _refuse_foreign(connection, path)
@@ -159,7 +159,7 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
 
 
 def _writes_ahead(connection: apsw.Connection, busy_seconds: float) -> bool:
-    """Switches the file to write-ahead logging, and returns whether it uses it."""
+    """Switch the file to write-ahead logging, and return whether it uses it."""
     until = monotonic() + busy_seconds
     while True:
         try:
@@ -188,29 +188,29 @@ def _apply(connection: apsw.Connection, migration: Migration) -> None:
         raise
 
 
-def _refuse_odd_places(path: Path) -> None:
+def _check_location(path: Path) -> None:
     if not path.parent.is_dir():
         raise BackendUnavailable(
-            f"the folder {path.parent} does not exist; make it first, then create {path.name} in it"
+            f"the folder {path.parent} does not exist; create it first, then create {path.name} in it"
         )
     if path.is_dir():
         raise BackendUnavailable(f"{path} is a folder; name a file")
     refuse_planted(path)
     log = beside(path, "-wal")
-    there = path.exists()
-    if not there and beside(path, "-copying").exists():
-        raise BackendUnavailable(f"the move into {path} was not finished; run longshore migrate-data again to continue")
-    # look again at the end: another process may be creating the store, and creates the file first
-    if log.exists() and (not there or (path.stat().st_size == 0 and log.stat().st_size > 0)):
+    exists = path.exists()
+    if not exists and beside(path, "-copying").exists():
+        raise BackendUnavailable(f"the copy into {path} was not finished; run longshore migrate-data again to continue")
+    # check again at the end: another process may be creating the store, and creates the file first
+    if log.exists() and (not exists or (path.stat().st_size == 0 and log.stat().st_size > 0)):
         if path.exists() and path.stat().st_size > 0:
             return
         raise BackendUnavailable(
-            f"{path} is gone but its log {log.name} is there: restore the file beside its log, or move the log away; "
+            f"{path} is missing but its log {log.name} exists: restore the file next to its log, or move the log away; "
             "a new empty database would lose the commits in the log"
         )
-    if not there and listening(Path(f"{path}-wake")) and not path.exists():
+    if not exists and listening(Path(f"{path}-wake")) and not path.exists():
         raise BackendUnavailable(
-            f"{path} is gone while another process uses it: stop that process, then restore the file from a backup, "
+            f"{path} is missing while another process uses it: stop that process, then restore the file from a backup, "
             "or create a new store"
         )
 
@@ -229,26 +229,26 @@ def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
         refuse_other_lineage(lineage, str(path))
         refuse_newer(version, MIGRATIONS, str(path))
     elif tables != (0,):
-        raise BackendUnavailable(f"{path} is a database of another program; name a file of its own for the queue")
+        raise BackendUnavailable(f"{path} is a database of another program; choose a separate file for the queue")
 
 
 def _lineage(connection: apsw.Connection) -> str | None:
-    """The lineage in the file; None if `meta` lacks the column, as in a store of another lineage, or its row."""
+    """The lineage in the file; None if `meta` lacks the column (a store of another lineage) or its row."""
     if connection.execute("SELECT 1 FROM pragma_table_info('meta') WHERE name = 'lineage'").fetchone() is None:
         return None
     row = connection.execute("SELECT lineage FROM meta").fetchone()
     return None if row is None else str(row[0])
 
 
-_DAMAGED = "is damaged; it was left as it is. Restore a backup, or recover what can be read"
+_DAMAGED = "is damaged; it was not changed. Restore a backup, or recover what can be read"
 
 _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
-    (apsw.BusyError, "is locked for too long; look for a process or connection that keeps a transaction open"),
-    (apsw.LockedError, "is locked for too long; look for a process or connection that keeps a transaction open"),
+    (apsw.BusyError, "is locked for too long; find the process or connection that keeps a transaction open"),
+    (apsw.LockedError, "is locked for too long; find the process or connection that keeps a transaction open"),
     (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; free some space, then try again"),
     (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
-    (apsw.CantOpenError, "cannot be opened: look at its path and permissions"),
-    (apsw.NotADBError, "is not a database; it was left as it is"),
+    (apsw.CantOpenError, "cannot be opened: check its path and permissions"),
+    (apsw.NotADBError, "is not a database; it was not changed"),
     (apsw.CorruptError, _DAMAGED),
     (apsw.IOError, "cannot be read or written: the disk reports an error"),
     (apsw.PermissionsError, "cannot be written: permission denied"),
@@ -262,12 +262,12 @@ _SYSTEM_ERRORS = {
 
 
 _UNREADABLE = (DamagedRow, UnicodeDecodeError, json.JSONDecodeError, OverflowError)
-"""What reading a damaged row raises."""
+"""The errors of reading a damaged row."""
 
 
 @contextmanager
 def explained(path: Path, connection: apsw.Connection | None = None) -> Iterator[None]:
-    """Turns SQLite's errors into one plain sentence that names the file."""
+    """Turn SQLite's errors into one sentence that names the file."""
     try:
         yield
     except Exception as error:
@@ -278,7 +278,7 @@ def explained(path: Path, connection: apsw.Connection | None = None) -> Iterator
 
 
 def explain(path: Path, error: BaseException, connection: apsw.Connection | None = None) -> BaseException:
-    """The error that the caller gets; one that SQLite or a damaged file did not cause is returned unchanged."""
+    """The error for the caller; one that neither SQLite nor a damaged file caused is returned unchanged."""
     if isinstance(error, LongshoreError):
         return error
     if isinstance(error, apsw.Error):
@@ -287,7 +287,7 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
             words = "changed after this transaction read it; begin the transaction with BEGIN IMMEDIATE"
         return BackendUnavailable(f"{path} {words} ({error})")
     if isinstance(error, OSError):
-        words = _SYSTEM_ERRORS.get(error.errno or 0, "cannot be opened: look at its path and permissions")
+        words = _SYSTEM_ERRORS.get(error.errno or 0, "cannot be opened: check its path and permissions")
         return BackendUnavailable(f"{path} {words} ({error.strerror})")
     if isinstance(error, _UNREADABLE) or (connection is not None and not _is_sound(connection)):
         return BackendUnavailable(f"{path} {_DAMAGED} ({error})")
@@ -295,7 +295,7 @@ def explain(path: Path, error: BaseException, connection: apsw.Connection | None
 
 
 def _is_sound(connection: apsw.Connection) -> bool:
-    """Tells a bug from a damaged file, after an unexpected error."""
+    """Tell a bug from a damaged file, after an unexpected error."""
     try:
         return connection.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
     except (apsw.CorruptError, apsw.NotADBError):
@@ -305,6 +305,6 @@ def _is_sound(connection: apsw.Connection) -> bool:
 
 
 def close_quietly(connection: apsw.Connection) -> None:
-    """Closes a connection; an error of its last checkpoint must not hide another error."""
+    """Close a connection; an error of its last checkpoint must not hide another error."""
     with contextlib.suppress(apsw.Error):
         connection.close(True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from longshore.backends.data_migration import LONGEST_SILENCE, Begun, Settings, Source, signs_of
+from longshore.backends.data_migration import LONGEST_SILENCE, Begun, Settings, Source, describe_activity
 from longshore.backends.sql.rows import Row
 from longshore.backends.sql.writes import SQLCopySide
 from longshore.backends.sqlite import SQL
@@ -23,12 +23,12 @@ from longshore.core.errors import MoveRefused
 
 @contextmanager
 def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[FileSource]:
-    """The file at this moment; closed when done with."""
+    """A snapshot of the file, closed at the end."""
     with ExitStack() as stack:
-        connection, glance = (_opened(stack, open_reading) for _ in range(2))
+        connection, latest = (_opened(stack, open_reading) for _ in range(2))
         stack.enter_context(explained(path, connection))
         connection.pragma("query_only", True)
-        yield FileSource(path, connection, glance, clock)
+        yield FileSource(path, connection, latest, clock)
 
 
 def _opened(stack: ExitStack, open_reading: Opener) -> apsw.Connection:
@@ -38,16 +38,16 @@ def _opened(stack: ExitStack, open_reading: Opener) -> apsw.Connection:
 
 
 class FileSource(SQLCopySide):
-    """A file that is moved out of: all is read in one transaction, and a second connection sees what is new."""
+    """A file to copy from: one transaction reads everything, and a second connection sees later events."""
 
     _sql = SQL
 
     def __init__(
-        self, path: Path, connection: apsw.Connection, glance: apsw.Connection, clock: Callable[[], int]
+        self, path: Path, connection: apsw.Connection, latest: apsw.Connection, clock: Callable[[], int]
     ) -> None:
         self.name = f"sqlite:///{path}"
         self._connection = connection
-        self._glance = glance
+        self._latest = latest
         self._clock = clock
         self._begin()
 
@@ -58,10 +58,10 @@ class FileSource(SQLCopySide):
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
         return self._connection.execute(statement, values)
 
-    def signs_of_life(self) -> list[str]:
+    def activity(self) -> list[str]:
         now = self._clock()
         heard = self._rows(SQL.workers_heard_since, now - LONGEST_SILENCE)
-        return signs_of(heard, self._rows(SQL.leases_in_force, now), now)
+        return describe_activity(heard, self._rows(SQL.leases_in_force, now), now)
 
     def rows(self, table: str, block: range) -> Iterator[Row]:
         return self._rows(self._named("rows_of", table), block.start, block.stop)
@@ -72,16 +72,16 @@ class FileSource(SQLCopySide):
             list(self._rows(SQL.rows_of_concurrency_keys)),
             list(self._rows(SQL.rows_of_schedules)),
             list(self._rows(SQL.tokens)),
-            [name for (name,) in self._rows(SQL.queues_ever_seen)],
+            [name for (name,) in self._rows(SQL.known_queues)],
             self._next_uid,
             self.next_event,
         )
 
     def events_since(self) -> int:
-        ((_, _, next_event),) = self._glance.execute(SQL.meta)
+        ((_, _, next_event),) = self._latest.execute(SQL.meta)
         return int(next_event - self.next_event)
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         self._connection.execute("COMMIT")
         self._begin()
 
@@ -91,7 +91,7 @@ _BUSY_SECONDS = 30.0
 
 @contextmanager
 def enter(path: Path) -> Iterator[FileTarget]:
-    """A new file at this path, created under a temporary name that only a move opens."""
+    """A new file at this path, created under a temporary name that only a copy opens."""
     file = FileTarget(path)
     with explained(path):
         try:
@@ -101,7 +101,7 @@ def enter(path: Path) -> Iterator[FileTarget]:
 
 
 class FileTarget(SQLCopySide):
-    """The file to move into. Every transaction checks that no later run has taken over the move."""
+    """The file to copy into. Every transaction checks that no later run has taken over the copy."""
 
     _sql = SQL
 
@@ -113,13 +113,13 @@ class FileTarget(SQLCopySide):
         self._move: dict[str, Any] = {}
 
     def close(self) -> None:
-        """Ends the connection, if there is one."""
+        """Close the connection, if it is open."""
         connection, self._connection = self._connection, None
         if connection is not None:
             close_quietly(connection)
 
     def _rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        assert self._connection is not None  # opened when the move begins
+        assert self._connection is not None  # opened when the copy begins
         return self._connection.execute(statement, values)
 
     def _run(self, statement: str, *values: Any) -> None:
@@ -138,7 +138,7 @@ class FileTarget(SQLCopySide):
 
     @contextmanager
     def _transaction(self) -> Iterator[dict[str, Any] | None]:
-        """Opens a transaction, and gives the stored state of a move into this file."""
+        """Open a transaction, and return the stored state of a copy into this file."""
         assert self._connection is not None  # as above
         self._run("BEGIN IMMEDIATE")
         try:
@@ -154,7 +154,7 @@ class FileTarget(SQLCopySide):
         with self._transaction() as known:
             if known != self._move:
                 raise MoveRefused(
-                    f"another run of this move into {self.name} was started later and continues; this one stops"
+                    f"another run of this copy into {self.name} was started later and continues; this one stops"
                 )
             yield
 
@@ -172,7 +172,7 @@ class FileTarget(SQLCopySide):
         with self._transaction() as known:
             if known is not None and known["log"] != old.log:
                 raise MoveRefused(
-                    f"{self._unfinished} is an unfinished move from {known['from']}; remove it, or name another file"
+                    f"{self._unfinished} is an unfinished copy from {known['from']}; remove it, or name another file"
                 )
             # an earlier run that is still alive must not write at the same time
             self._note(**{"from": old.name, "log": old.log, "run": secrets.token_hex(8)})
@@ -182,20 +182,20 @@ class FileTarget(SQLCopySide):
         self._connection = open_connection(self._path, busy_seconds=_BUSY_SECONDS)
         try:
             known = self._known()
-        except (apsw.SQLError, apsw.SchemaChangeError):  # no move into it was ever started
+        except (apsw.SQLError, apsw.SchemaChangeError):  # no copy into it was ever started
             known = None
         if known is None or known["log"] != old.log or not known.get("finished"):
             raise MoveRefused(f"{self.name} exists already; name a file that does not exist")
         if known["next_event"] != old.next_event:
             raise MoveRefused(
-                f"{old.name} was moved to {self.name} before, and has gone on since: "
-                f"{old.next_event - known['next_event']} events stay behind"
+                f"{old.name} was copied to {self.name} before and has changed since: "
+                f"{old.next_event - known['next_event']} events are not in the copy"
             )
         self._remove_unfinished()
         return Begun.FINISHED
 
     def _remove_unfinished(self) -> None:
-        """The file has its own name by now, and its log was emptied before it was closed."""
+        """Remove the temporary name: the file has its final name, and its log was emptied before it was closed."""
         for suffix in ("-wal", "-shm", ""):
             Path(f"{self._unfinished}{suffix}").unlink(missing_ok=True)
 
@@ -203,7 +203,7 @@ class FileTarget(SQLCopySide):
         bounds = (block.start, block.stop)
         with self._our_transaction():
             if table == "jobs":
-                self._run(SQL.clear_job_tags, *bounds)  # while the jobs still say which tags they have
+                self._run(SQL.clear_job_tags, *bounds)  # while the jobs still have their tags
             self._run(self._named("clear", table), *bounds)
             self._many(self._named("fill", table), (row[:5] if table == "job_dependencies" else row for row in rows))
             if table == "jobs":
@@ -221,16 +221,16 @@ class FileTarget(SQLCopySide):
             self._run(SQL.save_counters, settings.next_uid, settings.next_event)
             yield
             self._note(finished=True, next_event=settings.next_event)
-        self._give_its_name()
+        self._publish()
 
-    def _give_its_name(self) -> None:
-        """If it is killed between these steps, the next run can continue."""
+    def _publish(self) -> None:
+        """Give the file its final name. After a kill between these steps, the next run can continue."""
         self._run("PRAGMA wal_checkpoint(TRUNCATE)")
         self.close()
         try:
             os.link(self._unfinished, self._path)  # unlike a rename, it never replaces a file
         except FileExistsError:
-            raise MoveRefused(f"{self.name} was created during the move; remove one of the two files") from None
+            raise MoveRefused(f"{self.name} was created during the copy; remove one of the two files") from None
         self._remove_unfinished()
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:

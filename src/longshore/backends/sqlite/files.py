@@ -16,7 +16,7 @@ import apsw
 from longshore.core.errors import BackendUnavailable
 
 _SOCKET_NAME = re.compile(r"\d+-[0-9a-f]{8}")
-"""How a process names its socket in the wake folder: its process id and a random part."""
+"""The name of a process's socket in the wake folder: its process id and a random part."""
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -27,7 +27,7 @@ def beside(path: Path, suffix: str) -> Path:
 def identity(file: Path | str) -> tuple[int, int] | None:
     """Device and inode of the file at this path; None if there is none."""
     try:
-        found = os.stat(file)  # noqa: PTH116 - asked after every commit: Path.stat takes twice as long
+        found = os.stat(file)  # noqa: PTH116 - runs after every commit, and Path.stat takes twice as long
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -36,7 +36,7 @@ def identity(file: Path | str) -> tuple[int, int] | None:
 class InPlace:
     """Checks that the store and its log are still the files at their paths: writes to removed files are lost.
 
-    Once the store was removed or replaced, the process refuses to use another file in its place until it is restarted.
+    Once the store was removed or replaced, the process refuses to use another file at its path until it is restarted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,7 +48,7 @@ class InPlace:
         self._lost = ""
 
     def begin(self) -> None:
-        """Remembers the identity of the file."""
+        """Record the identity of the file."""
         self._log = str(beside(self._path, "-wal"))
         self._index = str(beside(self._path, "-shm"))
         self._store = identity(self._path)
@@ -61,12 +61,12 @@ class InPlace:
         return bool(self._lost) or (self._store is not None and identity(self._path) != self._store)
 
     def check(self) -> None:
-        """Raises BackendUnavailable if the file was removed or replaced."""
+        """Raise BackendUnavailable if the file was removed or replaced."""
         if self._store is not None and (self._lost or identity(self._path) != self._store):
             raise BackendUnavailable(f"{self._lost or self._path} {_MOVED}")
 
     def check_commit(self, connection: apsw.Connection) -> None:
-        """Call it after a commit: raises BackendUnavailable if the commit is not in the files at their paths."""
+        """Call it after a commit: raise BackendUnavailable if the commit is not in the files at their paths."""
         if self._store is None:
             return
         if self._lost or identity(self._path) != self._store:
@@ -78,7 +78,7 @@ class InPlace:
         self._log_of_writer = (connection, log)
 
     def check_index(self, connection: apsw.Connection) -> None:
-        """Before the writer writes: with another index than other processes it would write over their commits."""
+        """Call it before a write: with another index than other processes, the writer would overwrite their commits."""
         if self._store is None:
             return
         writer, before = self._index_of_writer
@@ -99,8 +99,8 @@ class InPlace:
 
 
 _MOVED = (
-    "was removed or replaced while it was in use. Nothing is acknowledged any more: stop all processes that use it, "
-    "put the file back or restore a backup, then restart them. Before a backup is restored, move the old file's -wal "
+    "was removed or replaced while it was in use. No write is acknowledged any more: stop all processes that use it, "
+    "put the file back or restore a backup, then restart them. Before you restore a backup, move the old file's -wal "
     "and -shm away"
 )
 
@@ -116,9 +116,9 @@ def _is_held_deleted(file: str) -> bool:
 
 
 def make_private(path: Path) -> None:
-    """Creates an empty file that only its owner may read; an existing file is not changed.
+    """Create an empty file that only its owner may read; do not change an existing file.
 
-    No descriptor is opened where that can be avoided: closing one would drop SQLite's locks on the same file.
+    Where possible no descriptor is opened: closing one would drop SQLite's locks on the same file.
     """
     target = os.path.realpath(path)
     with contextlib.suppress(FileExistsError):
@@ -139,7 +139,8 @@ def make_unfinished(destination: Path) -> Path:
 
 
 def refuse_planted(path: Path) -> None:
-    """Refuses a store in a shared folder such as /tmp if the file, a symlink to it or its log is of another user."""
+    """Refuse a store in a shared folder such as /tmp if the file, a symlink to it or its log belongs to another
+    user."""
     for file in (path, *(beside(path, suffix) for suffix in ("", "-wal", "-shm"))):
         _refuse_planted_file(file)
 
@@ -158,7 +159,7 @@ def _refuse_planted_file(path: Path) -> None:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether we may not write the store: the file is read-only, or its folder is and the log is missing."""
+    """Whether we cannot write the store: the file is read-only, or its folder is and the log is missing."""
     if not path.is_file():
         return False
     if not _may_write(path):
@@ -168,8 +169,8 @@ def is_read_only(path: Path) -> bool:
     )
 
 
-def _may_write(place: Path) -> bool:
-    return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def permissions_of_others(path: Path) -> dict[str, int]:
@@ -188,7 +189,7 @@ class UntrustedFolder(Exception):
 
 
 def open_folder(folder: Path) -> int:
-    """Opens the wake folder. Raises OSError if it does not exist, and UntrustedFolder if it is not ours."""
+    """Open the wake folder. Raise OSError if it does not exist, and UntrustedFolder if it is not ours."""
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise UntrustedFolder("it is a symlink")
@@ -208,7 +209,7 @@ def open_folder(folder: Path) -> int:
 
 
 def make_folder(folder: Path) -> int:
-    """Opens the wake folder, and creates it if it does not exist; only its owner may enter it."""
+    """Open the wake folder, and create it if it does not exist; only its owner may enter it."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
     descriptor = open_folder(folder)
@@ -234,7 +235,7 @@ def _is_our_socket(name: str, folder: int) -> bool:
 
 
 def remove_socket(folder: Path, name: str) -> None:
-    """Removes one of our own sockets; any other file with this name is not touched."""
+    """Remove one of our own sockets; do not touch any other file with this name."""
     try:
         descriptor = open_folder(folder)
     except (OSError, UntrustedFolder):
@@ -249,7 +250,7 @@ def remove_socket(folder: Path, name: str) -> None:
 
 
 def listening(folder: Path) -> bool:
-    """Whether a living process listens in the wake folder."""
+    """Whether a running process listens in the wake folder."""
     try:
         descriptor = open_folder(folder)
     except (OSError, UntrustedFolder):
@@ -271,13 +272,13 @@ def _answers(address: Path) -> bool:
 
 
 REFUSED = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p"})
-"""Other machines may use the file too, and its locks and shared memory do not work between them."""
+"""Other machines may use the file too, and its locks and shared memory do not work across machines."""
 _NETWORK = frozenset({*REFUSED, "afs", "ceph", "glusterfs", "lustre", "gfs2", "ocfs2", "virtiofs", "vboxsf", "prl_fs"})
 _LAYERED = frozenset({"overlay", "aufs", "unionfs"})
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def file_system_of(place: str, mounts: str) -> str | None:
+def file_system_of(path: str, mounts: str) -> str | None:
     """The type of the file system that holds an absolute path, from the text of /proc/self/mountinfo."""
     longest, found = -1, None
     for line in mounts.splitlines():
@@ -286,8 +287,8 @@ def file_system_of(place: str, mounts: str) -> str | None:
         if not separator or len(fields) < 5 or not right.split():
             continue
         mount = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
-        inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= longest:  # of two mounts at one path the later one is on top
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= longest:  # the later of two mounts at one path is on top
             longest, found = len(mount), right.split()[0]
     return found
 
@@ -302,7 +303,7 @@ def mountinfo() -> str:
 
 def file_system_under(path: Path) -> str | None:
     """The type of the file system that holds a store; None if it cannot be determined."""
-    return file_system_of(os.path.dirname(os.path.realpath(path)), mountinfo())  # noqa: PTH120 - of what realpath gives
+    return file_system_of(os.path.dirname(os.path.realpath(path)), mountinfo())  # noqa: PTH120 - realpath returns text
 
 
 def risk_of(file_system: str | None) -> str:
@@ -317,7 +318,7 @@ def risk_of(file_system: str | None) -> str:
 
 
 def refuse_network(path: Path, file_system: str | None, *, allowed: bool) -> None:
-    """Refuses a store on NFS, SMB or 9p, unless the caller allows it."""
+    """Refuse a store on NFS, SMB or 9p, unless the caller allows it."""
     if file_system in REFUSED and not allowed:
         raise BackendUnavailable(
             f"{path} is on {file_system}, {risk_of(file_system)}. Put it on a local disk, or use PostgreSQL. "

@@ -22,7 +22,8 @@ from longshore.core.times import from_micros, to_micros
 _LISTED = "IN (SELECT value FROM json_each(?))"
 _READ_AT_ONCE = 500
 _FEW = 20_000
-"""Up to here all jobs in a status are fetched through its index and sorted; beyond, the newest are met soon enough."""
+"""Up to this many jobs of a status are read through its index and sorted; beyond it, a scan by uid finds enough
+soon."""
 
 _ELIGIBLE = f"({STATUS_WORDS['claim_sources']})"
 
@@ -39,7 +40,7 @@ class _Conditions(NamedTuple):
 def _first_in(
     connection: apsw.Connection, queue: str, status: JobStatus, count: int, conditions: _Conditions, search: Search
 ) -> list[int]:
-    """The first in one queue and status: by an index or, if many jobs have the status, in the order of uid.
+    """The first jobs of one queue and status: by an index or, if many jobs have the status, in the order of uid.
 
     SQLite uses a partial index only if the query repeats the index's condition.
     """
@@ -135,7 +136,7 @@ class SQLiteQueries:
 
 
 class SQLiteReader(SQLReader):
-    """Everything that only looks, on one connection."""
+    """Reads on one connection."""
 
     def __init__(self, connection: apsw.Connection, clock: Callable[[], int], seen: Seen | None = None) -> None:
         super().__init__(SQL, SQLiteQueries(connection), seen)
@@ -153,7 +154,7 @@ class SQLiteReader(SQLReader):
         return jobs_behind(self, pairs, since)
 
     def _found(self, search: Search) -> Iterator[Row]:
-        """Rows that match all but `wanted.data`, read one by one."""
+        """Rows that match all conditions except `wanted.data`, read one by one."""
         if search.wanted.data:
             search = search._replace(limit=max(search.limit, _READ_AT_ONCE))
         while True:
@@ -181,7 +182,7 @@ class SQLiteReader(SQLReader):
 
     def count_delayed(self, queues: Sequence[str] | None, now: int) -> int:
         delayed = 0
-        for queue in self._queues_in_line(queues):
+        for queue in self._eligible_queues(queues):
             for priority in self._priorities(queue):
                 for statement in (SQL.delayed_fifo, SQL.delayed_lifo):
                     ((here,),) = self._rows(statement, queue, priority, now)
@@ -191,11 +192,11 @@ class SQLiteReader(SQLReader):
         return delayed
 
     def next_due(self, queues: Sequence[str] | None, after: int) -> int | None:
-        names = self._queues_in_line(queues)
+        names = self._eligible_queues(queues)
         ((first,),) = self._rows(SQL.next_due, self._listed(names), after) if names else [(None,)]
         return None if first is None else int(first)
 
-    def _queues_in_line(self, queues: Sequence[str] | None) -> Sequence[str]:
+    def _eligible_queues(self, queues: Sequence[str] | None) -> Sequence[str]:
         if queues is not None:
             return queues
         return [name for name, counts in self.counts_by_queue().items() if not ELIGIBLE.isdisjoint(counts)]
@@ -211,7 +212,7 @@ class SQLiteReader(SQLReader):
 def jobs_behind(
     lookups: SQLLookups, pairs: Sequence[tuple[str, str]], since: int
 ) -> dict[tuple[str, str], Record | Tombstone]:
-    """The jobs behind (queue, idempotency key), or what is left of those removed after `since`."""
+    """The jobs of (queue, idempotency key) pairs, or the tombstones of those removed after `since`."""
     known: dict[tuple[str, str], Record | Tombstone] = {}
     for pair in pairs:
         rows = list(lookups._rows(SQL.job_behind_key, *pair))

@@ -35,9 +35,9 @@ from longshore.backends.sql.rows import (
     claimed_jobs,
     deltas_of,
     deltas_of_moves,
-    in_standing_order,
     inserted_row,
     record_of_row,
+    row_claim_order,
     saved_row,
     tag_rows,
     tags_of_moves,
@@ -60,11 +60,11 @@ from longshore.safe_logging import logger
 _log = logger("longshore.sqlite")
 
 _LEAST_PASSED = 20
-"""Jobs of other types that even the smallest claim skips before it uses the index of types."""
+"""The jobs of other types that the smallest claim skips before it uses the index of types."""
 
 
 def _by_number(keys: Mapping[str, int]) -> Mapping[int, list[str]]:
-    """Keys by the number that goes with each: mostly it is the same one."""
+    """Group keys by their number, which is mostly the same."""
     by_number: dict[int, list[str]] = defaultdict(list)
     for key, number in keys.items():
         by_number[number].append(key)
@@ -77,16 +77,17 @@ _COMPLETED_COLUMNS = [
     *("number", "epoch", "token", "uid", "owner", "queue", "key"),
     *("status", "retry_count", "sort_key", "tags"),
 ]
-"""Those of `jobs_to_complete`."""
+"""The columns of `jobs_to_complete`."""
 _COMPLETED = Moves(_COMPLETED_COLUMNS)
 _owner = itemgetter(_COMPLETED_COLUMNS.index("owner"))
 _queue_and_key = itemgetter(*map(_COMPLETED_COLUMNS.index, ("queue", "key")))
 _WORTH_A_STATEMENT = 4
-"""So many jobs that completed with the same result are written together; fewer are written one by one."""
+"""The number of jobs with the same result from which one statement writes them all."""
 
 
 class SQLiteTransaction(SQLTransaction):
-    """Lives as long as its connection; `begin` and `finish` frame each transaction, `now` is set for each operation."""
+    """Exists as long as its connection; `begin` and `finish` frame each transaction, `now` is set for each
+    operation."""
 
     token_prefix = ""
 
@@ -98,11 +99,11 @@ class SQLiteTransaction(SQLTransaction):
         self._next_uid = 0
         self._next_event = 0
         self._first_of_both = (0, 0)
-        self.news = False
+        self.changed = False
 
     def begin(self) -> None:
-        """Reads where uids and events continue, for other processes may have taken some; then compares the clocks."""
-        self.news = False
+        """Read the next uid and event number, which other processes may have changed; then compare the clocks."""
+        self.changed = False
         ((*numbers, boot_id, wall, since_boot),) = self._connection.execute(SQL.counters_and_clock)
         self._next_uid, self._next_event = numbers
         if self._next_uid > LAST_NUMBER or self._next_event > LAST_NUMBER:
@@ -116,9 +117,9 @@ class SQLiteTransaction(SQLTransaction):
                 self._compare_clocks(None if boot_id is None else Reading(boot_id, wall, since_boot), reading)
 
     def _compare_clocks(self, stored: Reading | None, reading: Reading) -> None:
-        """Stores the clocks after a reboot. If the wall clock was set, shifts every time that came from a duration.
+        """Store the clocks after a reboot. If the wall clock was set, shift every time that came from a duration.
 
-        After a reboot the time that passed is unknown: only a clock behind the newest event was certainly set.
+        After a reboot the elapsed time is unknown: only a clock behind the newest event was certainly set.
         """
         if stored is not None and stored.boot_id == reading.boot_id:
             step = reading.started_at - stored.started_at
@@ -128,7 +129,7 @@ class SQLiteTransaction(SQLTransaction):
         self._run(SQL.anchor_clock, *reading)
         if abs(step) <= SteadyClock.TOLERANCE:
             return
-        self.news = True
+        self.changed = True
         self._run(SQL.record_step, reading.wall, step)
         self._run(SQL.shift_relative_times, step)
         self._next_event += self._run(SQL.insert_shifted_events, self._next_event, reading.wall)
@@ -144,9 +145,9 @@ class SQLiteTransaction(SQLTransaction):
         )
 
     def finish(self) -> None:
-        """Writes back where they go on from here."""
+        """Write the next uid and event number."""
         if self._first_of_both != (self._next_uid, self._next_event):
-            self.news = True
+            self.changed = True
             self._connection.execute(SQL.save_counters, (self._next_uid, self._next_event))
 
     def _pruned_through(self, row: Row) -> tuple[int, int]:
@@ -180,7 +181,7 @@ class SQLiteTransaction(SQLTransaction):
         return range(first, self._next_uid)
 
     def insert(self, records: Sequence[Record], events: Sequence[EventRow]) -> None:
-        """Under a savepoint: if an id is taken, nothing of this batch stays, and what others wrote before it does."""
+        """Use a savepoint: if an id is taken, this batch is undone, and earlier writes of the transaction stay."""
         if not records:
             return
         connection = self._connection
@@ -240,14 +241,14 @@ class SQLiteTransaction(SQLTransaction):
         return Ended(job_ids, Counter(map(_owner, rows)), keys_by_queue(keyed) if keyed else {})
 
     def _follow(self, moves: Moves, rows: Sequence[Row], status: JobStatus) -> None:
-        """Updates counts and tags after jobs that all went into one status."""
+        """Update counts and tags after jobs that all entered one status."""
         tagged = [row for row in rows if moves.tags(row)]
         if tagged:
             self._connection.executemany(SQL.save_tag, tags_of_moves(moves, tagged, status))
         self._connection.executemany(SQL.add_to_count, deltas_of_moves(moves, rows, status))
 
     def _complete(self, results: Mapping[bytes | None, Sequence[int]]) -> None:
-        """Completes jobs, by result; their events first, which name the status each had."""
+        """Complete jobs, by result. Their events come first: they record the previous status."""
         uids = json.dumps(list(chain.from_iterable(results.values())))
         self._connection.execute(SQL.insert_completed_events, (self._next_event, self.now, uids))
         self._next_event += self._connection.changes()
@@ -287,7 +288,7 @@ class SQLiteTransaction(SQLTransaction):
         return [job_id for _, job_id in due]
 
     def _claimed(self, rows: Sequence[Row], lease: NewLease) -> list[Job]:
-        """Writes the claim of these rows of `claimed_columns`, with its events, counts and tags; returns the jobs."""
+        """Write the claim of these rows of `claimed_columns`, with its events, counts and tags; return the jobs."""
         if not rows:
             return []
         jobs = claimed_jobs(rows, lease, self.now, self._dependencies_of)
@@ -307,7 +308,7 @@ class SQLiteTransaction(SQLTransaction):
 
     def _expect(self, changed: int, before: int) -> None:
         if self._connection.total_changes() - before != changed:
-            raise ChangedUnderneath("a job changed under a write transaction: the file is written by something else")
+            raise ChangedUnderneath("a job changed during a write transaction: another program writes to the file")
 
     def _save_tags(self, changes: Sequence[Change]) -> None:
         self._many(SQL.save_tag, (row for change in changes for row in _changed_tag_rows(change.record)))
@@ -327,7 +328,7 @@ class SQLiteTransaction(SQLTransaction):
     # -- claims and concurrency keys
 
     hold_queues = SQLTransaction.queue_states
-    """There is one writer: what it reads stays so until it commits."""
+    """There is one writer: what it reads does not change until it commits."""
 
     def claim(
         self,
@@ -360,7 +361,7 @@ class SQLiteTransaction(SQLTransaction):
 
     def claim_chosen(self, chosen: Sequence[Candidate], lease: NewLease) -> list[Job]:
         uids = json.dumps([entry.uid for entry in chosen])
-        rows = sorted(self._connection.execute(SQL.jobs_to_claim, (uids,)), key=in_standing_order)
+        rows = sorted(self._connection.execute(SQL.jobs_to_claim, (uids,)), key=row_claim_order)
         return self._claimed(rows, lease)
 
     def _use_keys(self, queue: QueueState, used: Mapping[str, int]) -> None:
@@ -368,22 +369,22 @@ class SQLiteTransaction(SQLTransaction):
         for jobs, keys in _by_number(used).items():
             self._run(SQL.use_keys, queue.name, jobs, self._listed(keys), since, until)
 
-    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> Mapping[str, KeyState] | None:
-        """The end of a key's window stays what it was when the key was used."""
-        for jobs, keys in _by_number(given_back).items():
-            self._run(SQL.give_back_keys, queue.name, jobs, self._listed(keys))
-        self._run(SQL.forget_idle_keys, queue.name, self._listed(given_back), *self._window(queue) or (None, None))
-        return self.key_states(queue.name, list(given_back)) if self.any_blocked(queue.name) else None
+    def release_keys(self, queue: QueueState, released: Mapping[str, int]) -> Mapping[str, KeyState] | None:
+        """A key keeps the window end of its last use."""
+        for jobs, keys in _by_number(released).items():
+            self._run(SQL.release_keys, queue.name, jobs, self._listed(keys))
+        self._run(SQL.forget_idle_keys, queue.name, self._listed(released), *self._window(queue) or (None, None))
+        return self.key_states(queue.name, list(released)) if self.any_blocked(queue.name) else None
 
     def _first_rows(self, queues: Sequence[str], limit: int, types: Sequence[str] | None) -> list[Row]:
         """The first claimable jobs of these queues.
 
-        With types it reads the plain order first, because most jobs usually have these types, and uses the index of
+        With types it reads the claim order first, because most jobs usually have these types, and uses the index of
         types if it would skip too many.
         """
         most_passed = 0 if types is None else max(limit // 2, _LEAST_PASSED) + 1
         orders = [self._claim_order(queue, limit + most_passed) for queue in queues]
-        rows = orders[0] if len(orders) == 1 else heapq.merge(*orders, key=in_standing_order)
+        rows = orders[0] if len(orders) == 1 else heapq.merge(*orders, key=row_claim_order)
         if types is None:
             return list(islice(rows, limit))
         known = frozenset(types)
@@ -399,19 +400,19 @@ class SQLiteTransaction(SQLTransaction):
                     break
         else:
             return found
-        of_types = [rows for queue in queues for rows in self._lines_of_types(queue, types, SQL.first_of_type, limit)]
-        return list(islice(heapq.merge(*of_types, key=in_standing_order), limit))
+        of_types = [rows for queue in queues for rows in self._rows_of_types(queue, types, SQL.first_of_type, limit)]
+        return list(islice(heapq.merge(*of_types, key=row_claim_order), limit))
 
-    def _lines_of_types(self, queue: str, types: Sequence[str], statement: str, limit: int) -> list[Iterator[Row]]:
+    def _rows_of_types(self, queue: str, types: Sequence[str], statement: str, limit: int) -> list[Iterator[Row]]:
         """One ordered source for each of these types that has a waiting job."""
         first = list(self._rows(SQL.first_priorities_of_types, queue, self._listed(types)))
         return [
-            self._line_of_type(queue, job_type, priority, statement, limit)
+            self._rows_of_type(queue, job_type, priority, statement, limit)
             for job_type, priority in first
             if priority is not None
         ]
 
-    def _line_of_type(self, queue: str, job_type: str, priority: int, statement: str, limit: int) -> Generator[Row]:
+    def _rows_of_type(self, queue: str, job_type: str, priority: int, statement: str, limit: int) -> Generator[Row]:
         following: Row | None = (priority,)
         while following is not None:
             (priority,) = following
@@ -419,7 +420,7 @@ class SQLiteTransaction(SQLTransaction):
             following = self._one(SQL.next_priority_of_type, queue, job_type, priority)
 
     def _claim_order(self, queue: str, limit: int, statement: str = SQL.first_claimable) -> Generator[Row]:
-        """The claimable jobs of a queue, up to a limit for each priority, one index seek for each priority."""
+        """The claimable jobs of a queue, up to a limit for each priority, with one index seek for each priority."""
         run = self._connection.execute
         priority = run(SQL.next_priority, (queue, BEFORE_ALL)).fetchone()
         while priority is not None:
@@ -429,8 +430,8 @@ class SQLiteTransaction(SQLTransaction):
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], _wanted: Callable[[], int]
     ) -> Iterator[Candidate]:
-        lines = self._lines_of_types(queue.name, types, SQL.claimable_of_type, -1)
-        return map(Candidate._make, heapq.merge(*lines))
+        sources = self._rows_of_types(queue.name, types, SQL.claimable_of_type, -1)
+        return map(Candidate._make, heapq.merge(*sources))
 
     def _tagged_candidates(
         self, queue: QueueState, tags: Sequence[str], _wanted: Callable[[], int], types: Sequence[str] | None
@@ -467,9 +468,7 @@ class SQLiteTransaction(SQLTransaction):
             wanted = self._listed(keys)
             for key, job_id in self._rows(SQL.removed_jobs_of_keys, queue, wanted, self.now - KEY_TTL):
                 known[queue, key] = job_id
-            for key, job_id in self._rows(
-                SQL.jobs_of_keys, queue, wanted
-            ):  # what is there counts, else the last removed
+            for key, job_id in self._rows(SQL.jobs_of_keys, queue, wanted):  # a stored job wins over removed ones
                 known[queue, key] = job_id
         return known
 
@@ -494,7 +493,7 @@ class SQLiteTransaction(SQLTransaction):
                 left[uid] = remaining
         return left
 
-    def unsure_edges(self, _limit: int) -> list[Edge]:
+    def unverified_edges(self, _limit: int) -> list[Edge]:
         return []
 
     def _append(self, events: Sequence[EventRow]) -> None:
@@ -504,7 +503,7 @@ class SQLiteTransaction(SQLTransaction):
 
 
 def _span_of(uids: Sequence[int]) -> tuple[int, int] | None:
-    """The first and the last of them, if they are all there are from one to the other, and each is there once."""
+    """The first and the last uid, if they form a range without gaps and duplicates."""
     first, last = min(uids), max(uids)
     return (first, last) if last - first == len(set(uids)) - 1 == len(uids) - 1 else None
 

@@ -20,13 +20,13 @@ _ATTEMPTS = 100
 _CLOSED = "closed"
 _HEADER_OF_LOG, _HEADER_OF_FRAME = 32, 24
 _MOST_RESTARTS = 2**20
-"""A log is begun with a random salt, and each restart from its beginning adds 1."""
+"""A new log has a random salt, and each restart from its beginning adds 1."""
 _WITHOUT_LOG: dict[tuple[int, int], apsw.Connection] = {}
 """Connections that read a store without its log. They stay open: closing one would drop this process's locks."""
 
 
 def keep_log(connection: apsw.Connection, keep: bool = True) -> None:
-    """Sets whether the log stays when this connection is the last one to close."""
+    """Set whether the log stays when this connection is the last one to close."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(keep))
 
 
@@ -44,12 +44,13 @@ def was_left_open(connection: apsw.Connection, path: Path) -> bool:
 
 
 def has_mark(connection: apsw.Connection) -> bool:
-    """Whether the store's schema has the mark; that of an older release, or of a new store, does not have it yet."""
+    """Whether the store's schema has the mark. The schema of an older release or of a new store does not have it
+    yet."""
     return connection.execute(SQL.has_open_mark).fetchone() is not None
 
 
 def mark_open(connection: apsw.Connection, path: Path) -> None:
-    """Marks the store in the file itself, unless another process did so."""
+    """Mark the store as open in the file, unless another process did so."""
     if not _is_marked(connection, path):
         ((before, _),) = connection.execute(SQL.open_mark)
         token = before.split()[-1] if before else secrets.token_hex(8)
@@ -61,7 +62,7 @@ def mark_open(connection: apsw.Connection, path: Path) -> None:
 
 
 def checkpoint(connection: apsw.Connection) -> None:
-    """Copies the log into the store as far as readers allow. Errors are ignored: the log keeps what is left."""
+    """Copy the log into the store as far as readers allow. Errors are ignored: the log keeps the rest."""
     for _ in range(_ATTEMPTS):
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -74,7 +75,7 @@ def checkpoint(connection: apsw.Connection) -> None:
 
 
 def close_last(connection: apsw.Connection) -> None:
-    """Closes the connection, and removes the mark and the log if it was the last one to the store."""
+    """Close the connection, and remove the mark and the log if it was the last one to the store."""
     try:
         with contextlib.suppress(apsw.Error):  # another connection is open, or the store is read-only: the log stays
             connection.set_busy_handler(None)
@@ -91,9 +92,9 @@ def close_last(connection: apsw.Connection) -> None:
 
 
 def refuse_foreign_log(path: Path) -> None:
-    """Refuses a store beside the log of another file, like a backup put in its place: SQLite would damage it.
+    """Refuse a store next to the log of another file, like a restored backup: SQLite would damage it.
 
-    Asked before the first connection, which reads the log as if it belonged to the store.
+    Call it before the first connection, which reads the log as if it belonged to the store.
     """
     for _ in range(3):  # another process may open or close the store at this moment
         if not _log_is_foreign(path):
@@ -103,15 +104,15 @@ def refuse_foreign_log(path: Path) -> None:
     store = log.name.removesuffix("-wal")
     raise BackendUnavailable(
         f"{log} belongs to another file than {store} and would damage it. Nothing was changed. If {store} was restored "
-        f"from a backup, move {log.name} and {store}-shm away, then start again. If it is the log of this very file, "
+        f"from a backup, move {log.name} and {store}-shm away, then start again. If it is the log of this file, "
         f"apply it with: sqlite3 {store} 'PRAGMA wal_checkpoint(TRUNCATE)'"
     )
 
 
 def refuse_second_index(path: Path) -> None:
-    """Refuses to make an index of the log if a living process uses one that was removed.
+    """Refuse to create an index of the log if a running process uses one that was removed.
 
-    With two of them, processes would write over each other's commits.
+    With two indexes, processes would overwrite each other's commits.
     """
     log, index = beside(path, "-wal"), beside(path, "-shm")
     for _ in range(_ATTEMPTS):
@@ -120,9 +121,9 @@ def refuse_second_index(path: Path) -> None:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             keep_log(connection)
-            connection.pragma("locking_mode", "EXCLUSIVE")  # needs no index, and fails beside any other connection
+            connection.pragma("locking_mode", "EXCLUSIVE")  # needs no index, and fails if any other connection is open
             connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
-        except apsw.BusyError:  # or another process opens the store at this moment
+        except apsw.BusyError:  # or another process opens the store at this time
             threading.Event().wait(0.005)
         else:
             return
@@ -141,12 +142,12 @@ def _log_is_foreign(path: Path) -> bool:
     try:
         connection = _without_log(path, store)
         _, header = connection.read("main", 0, 0, 100)
-        if header[18:20] == b"\x01\x01":  # not in write-ahead mode: a copy that SQLite made
+        if header[18:20] == b"\x01\x01":  # not in write-ahead mode: a copy that SQLite created
             return True
         parts = str(connection.execute(SQL.open_mark).fetchall()[0][0]).split()
-    except (apsw.Error, IndexError):  # made by an older release, or a checkpoint is under way
+    except (apsw.Error, IndexError):  # created by an older release, or a checkpoint is running
         return False
-    if len(parts) < 2 or parts[0] == str(store[1]):  # never written, or this very file
+    if len(parts) < 2 or parts[0] == str(store[1]):  # never written, or this file itself
         return False
     if any(parts[-1].encode() in page for page in _pages_in_log(path)):  # the log has every change since this state
         return False
@@ -156,7 +157,7 @@ def _log_is_foreign(path: Path) -> bool:
 
 
 def _without_log(path: Path, store: tuple[int, int]) -> apsw.Connection:
-    """A connection to the store as it is without its log."""
+    """A connection that reads the store without its log."""
     connection = _WITHOUT_LOG.get(store)
     if connection is None:
         address = f"file:{quote(os.path.realpath(path))}?mode=ro&immutable=1"

@@ -1,4 +1,4 @@
-"""The one thread that writes: it commits everything that waits in one transaction, lease renewals first."""
+"""The writer thread: it commits all waiting operations in one transaction, lease renewals first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from longshore.core.clock import StoreClock
 from longshore.core.errors import BackendUnavailable, LongshoreError, QueueClosed
 
 LONGEST_BATCH = 0.05
-"""Seconds of work that one commit may gather: the next caller waits for this long and one operation at most."""
+"""Seconds of work in one commit: the next caller waits for at most this long and one operation."""
 
 
 class _Request(NamedTuple):
@@ -45,10 +45,10 @@ class _Outcome(NamedTuple):
 
 
 class Writer:
-    """Takes operations from any event loop and answers each once its commit is on the disk.
+    """Takes operations from any event loop and answers each once its commit is on disk.
 
-    An operation decides before it writes, so one that raises a LongshoreError has written nothing and the others of
-    its batch stand. Anything else rolls the batch back, and each operation is tried again on its own.
+    An operation decides before it writes. One that raises a LongshoreError has written nothing, and the rest of its
+    batch is committed. Any other error rolls the batch back, and each operation runs again alone.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._news = False
+        self._changed = False
         self._connection: apsw.Connection | None = None
         self._transaction: SQLiteTransaction | None = None
 
     async def run(
         self, operation: Operation[Transaction, ..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The operation's answer, once it is durable."""
+        """Run the operation and return its result once it is durable."""
         loop = asyncio.get_running_loop()
         request = _Request(operation.run, args, kwargs, actor(), loop, loop.create_future())
         with self._wake:
@@ -91,7 +91,7 @@ class Writer:
         return await request.answer
 
     def close(self) -> None:
-        """Writes what was handed in already, then ends."""
+        """Write the pending operations, then end the thread."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -110,17 +110,17 @@ class Writer:
             try:
                 outcomes = self._commit(begun)
             except BaseException as error:  # callers must get every error, and the thread must serve the next ones
-                told = self._explained(error)
+                explanation = self._explained(error)
                 self._close_connection()
-                outcomes = [_Outcome(request, None, copy.copy(told)) for request in begun or self._take_all()]
+                outcomes = [_Outcome(request, None, copy.copy(explanation)) for request in begun or self._take_all()]
             by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = defaultdict(list)
             for outcome in outcomes:
                 by_loop[outcome.request.loop].append(outcome)
             for loop, group in by_loop.items():
-                with contextlib.suppress(RuntimeError):  # the loop has closed, and its callers with it
+                with contextlib.suppress(RuntimeError):  # the event loop is closed, and its callers with it
                     loop.call_soon_threadsafe(_answer, group)
-            if self._news:  # a renewal, or a claim that found nothing, must not wake waiting workers
-                self._news = False
+            if self._changed:  # a renewal, or a claim that found nothing, must not wake waiting workers
+                self._changed = False
                 self._on_commit()
         if self._connection is not None:  # if the log was removed, only this process can read it: keep its commits
             with contextlib.suppress(BackendUnavailable):
@@ -142,9 +142,11 @@ class Writer:
         return taken
 
     def _commit(self, begun: list[_Request], alone: _Request | None = None) -> list[_Outcome]:
-        """Commits what waits (or one request alone) in one transaction; `begun` gets what it took, should it raise.
+        """Commit the waiting requests (or one alone) in one transaction; `begun` gets those it started, in case it
+        raises.
 
-        If the batch fails, each of its requests is tried in a transaction of its own: only the culprit fails again.
+        If the batch fails, each of its requests runs in a separate transaction: only the one with the error fails
+        again.
         """
         if self._connection is None or self._transaction is None:
             self._connection = self._open()
@@ -177,17 +179,17 @@ class Writer:
                 return [self._commit_alone(request) for request in begun]
             raise
         self._in_place.check_commit(connection)
-        self._news = self._news or transaction.news
+        self._changed = self._changed or transaction.changed
         return outcomes
 
     def _commit_alone(self, request: _Request) -> _Outcome:
         try:
             outcomes = self._commit([], request)
         except BaseException as error:
-            told = self._explained(error)
+            explanation = self._explained(error)
             self._close_connection()
-            return _Outcome(request, None, told)
-        return outcomes[0] if outcomes else _Outcome(request, None, None)  # its caller gave up meanwhile
+            return _Outcome(request, None, explanation)
+        return outcomes[0] if outcomes else _Outcome(request, None, None)  # its caller was cancelled meanwhile
 
     def _perform(self, transaction: SQLiteTransaction, request: _Request) -> _Outcome:
         transaction.now = self._clock.now()

@@ -2,7 +2,7 @@
 --     window_start, window_count, keep_finished, keep_dead, keep_events)
 INSERT OR REPLACE INTO queues ({queue_columns}) VALUES ({parameters})
 
--- name: queues_ever_seen()
+-- name: known_queues()
 SELECT queue FROM queue_counts UNION SELECT name FROM queues ORDER BY 1
 
 -- name: remember_queues(names)

@@ -89,7 +89,7 @@ SELECT {edge_columns} FROM stopping ORDER BY dependent_uid, depends_on
 -- name: count_down(fewer, uid)
 UPDATE jobs SET deps_left = deps_left - :fewer WHERE uid = :uid RETURNING deps_left
 
--- name: give_back_keys(queue, jobs, keys)
+-- name: release_keys(queue, jobs, keys)
 UPDATE concurrency_keys SET running_count = running_count - :jobs
 WHERE queue = :queue AND key IN (SELECT value FROM json_each(:keys))
 
