@@ -353,7 +353,7 @@ def test_a_move_that_was_finished_is_told_so_and_not_done_again(file: SQLiteBack
     assert again.begun is Begun.FINISHED
     assert not any(again.copied.values())
     asyncio.run(file.enqueue_job(Job(id="late", type="t")))
-    with pytest.raises(MoveRefused, match="has gone on since: 1 events stay behind"):
+    with pytest.raises(MoveRefused, match="has changed since: 1 events are not in the copy"):
         move(file, database)
 
 
@@ -416,7 +416,7 @@ async def test_a_house_where_somebody_works_is_not_moved_unless_asked(
     await file.heartbeat_worker(WorkerInfo(id="mail-0", state="stopped"))  # one that said so is no sign of life
     await file.heartbeat_worker(WorkerInfo(id="mail-1"))
     clock.advance(12)
-    with pytest.raises(MoveRefused, match=r"at work: worker mail-1 was heard of 12 seconds ago\..*--while-live"):
+    with pytest.raises(MoveRefused, match=r"in use: worker mail-1 sent a heartbeat 12 seconds ago\..*--while-live"):
         await asyncio.to_thread(move, file, database)
     clock.advance(48)
     (held,) = await file.dequeue_jobs("mail-2", lease=30)
@@ -424,7 +424,7 @@ async def test_a_house_where_somebody_works_is_not_moved_unless_asked(
         await asyncio.to_thread(move, file, database)
     clock.advance(30)
     await file.dequeue_jobs("mail-3", limit=2, lease=None)
-    with pytest.raises(MoveRefused, match="mail-3 holds 2 jobs under a lease without an end"):
+    with pytest.raises(MoveRefused, match="mail-3 holds 2 jobs under a lease without expiry"):
         await asyncio.to_thread(move, file, database)
     await database.enqueue_job(Job(id="nothing was closed", type="t"))
     await database.cancel_jobs(job_ids=["nothing was closed"])
@@ -460,7 +460,7 @@ def test_an_unfinished_move_from_elsewhere_is_refused(
         move(file, database, on_step=interrupt_after(10))
     other = SQLiteBackend(tmp_path / "other.db")
     filled(other, 4)
-    with pytest.raises(MoveRefused, match=r"an unfinished move from .*jobs\.db"):
+    with pytest.raises(MoveRefused, match=r"an unfinished copy from .*jobs\.db"):
         move(other, database)
     asyncio.run(other.close())
     assert move(file, database).begun is Begun.RESUMED
@@ -499,7 +499,7 @@ def test_a_house_that_does_not_agree_in_the_end_stays_closed(
                 connection.execute("SET longshore.copying = 'on'")
                 connection.execute("UPDATE longshore.jobs SET job_seq = job_seq + 1 WHERE id = 'j7'")
 
-    with pytest.raises(MoveRefused, match=r"does not agree with .* on jobs 6 to 8"):
+    with pytest.raises(MoveRefused, match=r"differs from .* in jobs 6 to 8"):
         move(file, database, on_step=meddle)
     with pytest.raises(BackendUnavailable, match="was not finished"):
         asyncio.run(database.count_jobs())
@@ -562,7 +562,9 @@ def test_an_interrupted_move_to_a_file_continues_and_includes_later_changes(
     assert asyncio.run(picture(back)) == asyncio.run(picture(database))
     assert faults_inside(back) == []
     asyncio.run(database.enqueue_job(Job(type="t")))
-    with pytest.raises(MoveRefused, match=r"was moved to .* before, and has gone on since: 1 events stay behind"):
+    with pytest.raises(
+        MoveRefused, match=r"was copied to .* before and has changed since: 1 events are not in the copy"
+    ):
         move(database, back, while_live=True)
     with pytest.raises(MoveRefused, match="exists already; name a file that does not exist"):
         move(database, file, while_live=True)
@@ -582,7 +584,7 @@ def test_a_file_that_does_not_agree_in_the_end_does_not_get_its_name(
                 connection.set_busy_timeout(10_000)
                 connection.execute("UPDATE jobs SET job_seq = job_seq + 1 WHERE id = 'j7'")
 
-    with pytest.raises(MoveRefused, match=r"does not agree with .* on jobs 6 to 8"):
+    with pytest.raises(MoveRefused, match=r"differs from .* in jobs 6 to 8"):
         move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=meddle)
     assert not path.exists()
     back = SQLiteBackend(path, clock=clock)
@@ -601,7 +603,7 @@ def test_a_file_created_during_a_move_is_not_replaced(
     def plant(_step: Step) -> None:
         path.write_bytes(b"")
 
-    with pytest.raises(MoveRefused, match="was created during the move"):
+    with pytest.raises(MoveRefused, match="was created during the copy"):
         move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=plant)
     assert path.stat().st_size == 0
 
@@ -618,7 +620,7 @@ def test_of_two_moves_into_one_file_the_later_one_continues(
         if step.done >= 9 and not overtaken:
             overtaken.append(move(database, SQLiteBackend(path, clock=clock), while_live=True))
 
-    with pytest.raises(MoveRefused, match="another run of this move"):
+    with pytest.raises(MoveRefused, match="another run of this copy"):
         move(database, SQLiteBackend(path, clock=clock), while_live=True, on_step=overtake)
     assert overtaken[0].begun is Begun.RESUMED
     assert asyncio.run(picture(SQLiteBackend(path, clock=clock))) == asyncio.run(picture(database))
@@ -631,7 +633,7 @@ def test_a_database_with_live_workers_is_not_moved(database: PostgresBackend, cl
         await database.heartbeat_worker(WorkerInfo(id="w"))
 
     asyncio.run(work())
-    with pytest.raises(MoveRefused, match="worker w was heard of 0 seconds ago; w holds 1 job until"):
+    with pytest.raises(MoveRefused, match="worker w sent a heartbeat 0 seconds ago; w holds 1 job until"):
         move(database, SQLiteBackend(tmp_path / "back.db", clock=clock))
 
 

@@ -85,7 +85,7 @@ GUARDS = {
     "cancellations_since": Guard("jobs_cancelling", "cancel_asked_at", (NOW, 100)),
     "expired_jobs": Guard("jobs_expiring", "expires_at", (NOW, 100)),
     "schedules_due": Guard("schedules_due", "next_run_at", (0, 100, 100)),
-    "unsure_edges": Guard("job_dependencies_unsure", "", (100,)),
+    "unverified_edges": Guard("job_dependencies_unsure", "", (100,)),
     "open_edges": Guard("job_dependencies_open", "depends_on", (["job 4", "job 10"],)),
     # looking one up
     "job_by_id": Guard("jobs_by_id", "id", ("job 5",)),

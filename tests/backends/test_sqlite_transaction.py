@@ -118,5 +118,5 @@ def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(tr
         "c": 1,
     }
     assert transaction.claim([queue], 3, LEASE, None, 5) is Undecided.FULL_KEYS  # nobody has free slots
-    assert transaction.give_back_keys(queue, {"a": 1, "c": 1}) is None  # nobody is blocked
+    assert transaction.release_keys(queue, {"a": 1, "c": 1}) is None  # nobody is blocked
     assert {state.running_count for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}

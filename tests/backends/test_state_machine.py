@@ -72,7 +72,7 @@ class AnythingHappens(RuleBasedStateMachine):
 
 
 @pytest.mark.prove
-def test_a_store_gives_the_answers_the_errors_and_the_events_of_memory(store: tuple[OpenStore, Extent]) -> None:
+def test_a_store_gives_the_same_answers_errors_and_events_as_memory(store: tuple[OpenStore, Extent]) -> None:
     open_store, extent = store
     done: list[int] = []
     # The short form shows a failure as it was found: making it smaller takes minutes, which the long form has.
@@ -86,7 +86,7 @@ def test_a_store_gives_the_answers_the_errors_and_the_events_of_memory(store: tu
 
 @pytest.mark.prove
 @pytest.mark.parametrize("part", range(PARTS))
-def test_on_a_long_random_walk_a_store_and_memory_stay_the_same(
+def test_a_store_and_memory_agree_on_a_long_random_walk(
     part: int, store: tuple[OpenStore, Extent], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hypothesis finds the short ways to go wrong; on a long walk keys fill up and windows pass.
@@ -95,7 +95,7 @@ def test_on_a_long_random_walk_a_store_and_memory_stay_the_same(
     """
     # S5: keys, limits and types together
     if part % 2:
-        monkeypatch.setattr(claim, "LEAST_LOOKED_AT", 1)
+        monkeypatch.setattr(claim, "LEAST_READ", 1)
     open_store, extent = store
     for number in range(extent.walks):
         steps = random_steps(seed + PARTS * number + part, extent.walk_steps)

@@ -106,7 +106,7 @@ def test_schemas_of_one_database_are_separate_stores(source: str, postgres_url: 
     refused = migrate(source, postgres_url)
     assert refused.returncode == 5
     assert refused.stderr.count("\n") == 1
-    assert "has jobs, schedules or settings of its own; name an empty database, or another schema" in refused.stderr
+    assert "has other jobs, schedules or settings; name an empty database, or another schema" in refused.stderr
     assert migrate(source, postgres_url, "--schema", "second").returncode == 0
     assert asyncio.run(ids_at(postgres_url)) == {"own"}
 
@@ -121,7 +121,7 @@ def test_a_store_with_active_workers_moves_only_with_while_live(source: str, pos
     refused = migrate(source, postgres_url)
     assert refused.returncode == 5
     assert refused.stderr.count("\n") == 1
-    assert "worker mail-1 was heard of" in refused.stderr
+    assert "worker mail-1 sent a heartbeat" in refused.stderr
     assert "mail-1 holds 3 jobs until" in refused.stderr
     assert "--while-live" in refused.stderr
     assert migrate(source, postgres_url, "--while-live").returncode == 0

@@ -130,10 +130,10 @@ def test_a_change_remembers_where_the_job_was() -> None:
 def test_one_jobs_events_are_numbered_without_a_gap_across_changes() -> None:
     record = new_record()
     first = Change(record, NOW)
-    first.tell("job.delayed")
+    first.add_event("job.delayed")
     first.move(S.RUNNING, "job.active")
     second = Change(record, NOW + 1)
-    second.tell("job.progress")
+    second.add_event("job.progress")
     second.move(S.COMPLETED, "job.completed")
     numbers = [event.job_seq for event in [*first.events, *second.events]]
     assert numbers == [1, 2, 3, 4]
@@ -144,7 +144,7 @@ def test_what_is_no_transition_is_told_without_statuses_and_moves_nothing() -> N
     record = record_in(S.RUNNING)
     before = copy_of(record)
     change = Change(record, NOW)
-    change.tell("job.progress", {"share": 0.5})
+    change.add_event("job.progress", {"share": 0.5})
     (event,) = change.events
     assert (event.from_status, event.to_status) == (None, None)
     before.job_seq += 1
@@ -160,7 +160,7 @@ def test_a_job_back_in_line_is_told_as_delayed_if_it_must_wait_and_as_promoted_i
 ) -> None:
     # M-EV-08 M-EV-09 X-90
     change = Change(record_in(S.FAILED_RETRY, run_at=run_at), NOW)
-    change.tell_when_due()
+    change.add_delayed_or_promoted()
     assert [event.event for event in change.events] == [told]
     if told == "job.delayed":
         assert change.events[0].detail == json.dumps({"until": run_at})

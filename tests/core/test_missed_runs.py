@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from longshore.core import schedule
 from longshore.core.repeat import CatchUp, Repeat, planned_times
-from longshore.core.schedule import MOST_MADE_UP, MOST_MISSED, ON_TIME, due_now, due_runs
+from longshore.core.schedule import MOST_CAUGHT_UP, MOST_MISSED, ON_TIME, due_now, due_runs
 from longshore.core.times import SECOND, to_micros
 from tests.core.clock_changes import CHANGING, changes
 from tests.core.staging import NOON, NOW
@@ -66,7 +66,7 @@ def test_three_days_asleep_are_made_up_for_in_order_and_in_bounded_passes(minute
     upcoming: int | None = NOW
     while upcoming is not None and upcoming <= now:
         due, upcoming = catching(repeat, upcoming, now)
-        assert 1 <= len(due) <= MOST_MADE_UP
+        assert 1 <= len(due) <= MOST_CAUGHT_UP
         made += due
     assert made == wanted
     assert upcoming == now + MINUTE
@@ -92,7 +92,7 @@ def test_of_a_year_asleep_only_the_last_runs_are_made_up_for(often: dict[str, An
     now = NOW + LONG
     due, upcoming = catching(Repeat(**often, catch_up="all"), NOW, now)
     assert due[0] == now - (MOST_MISSED - 1) * step
-    assert (len(due), upcoming) == (MOST_MADE_UP, due[-1] + step)
+    assert (len(due), upcoming) == (MOST_CAUGHT_UP, due[-1] + step)
     assert catching(Repeat(**often, catch_up="all"), due[-1] + step, now)[0][0] == due[-1] + step
 
 
@@ -100,7 +100,7 @@ def test_of_a_year_asleep_only_the_last_runs_are_made_up_for(often: dict[str, An
 def test_of_a_year_asleep_all_runs_are_made_up_for_where_they_are_few() -> None:
     #
     daily = Repeat(cron="0 12 * * *", catch_up="all")
-    assert catching(daily, NOW, NOW + LONG)[0] == [NOW + number * 24 * HOUR for number in range(MOST_MADE_UP)]
+    assert catching(daily, NOW, NOW + LONG)[0] == [NOW + number * 24 * HOUR for number in range(MOST_CAUGHT_UP)]
 
 
 @pytest.mark.parametrize("rare", [{"every": 3600}, {"cron": "0 * * * *"}], ids=["every", "cron"])

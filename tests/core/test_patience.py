@@ -7,7 +7,7 @@ import pytest
 
 from longshore.core import validation
 from longshore.core.errors import InvalidArgument
-from longshore.core.validation import compact, compact_patiently, read_json
+from longshore.core.validation import compact, compact_incrementally, read_json
 
 VALUES: list[Any] = [
     {"jobs": [{"id": "a", "n": None}, {}], "next": 'x"\n'},
@@ -27,9 +27,9 @@ def test_what_is_read_and_written_patiently_is_what_is_read_and_written_at_once(
 ) -> None:
     monkeypatch.setattr(validation, "_MANY_LISTS", many_lists)
     written = json.dumps(value, indent=1)
-    assert repr(validation.read_patiently(written)) == repr(json.loads(written))
-    assert validation.write_patiently(value, sort_keys=True) == json.dumps(value, sort_keys=True)
-    assert compact_patiently(value) == compact(value)
+    assert repr(validation.loads_incrementally(written)) == repr(json.loads(written))
+    assert validation.dumps_incrementally(value, sort_keys=True) == json.dumps(value, sort_keys=True)
+    assert compact_incrementally(value) == compact(value)
 
 
 def test_a_large_payload_is_judged_as_a_small_one_is() -> None:

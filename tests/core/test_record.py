@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job, Lease
-from longshore.core.job_record import Record, copy_of, job_of, record_of, standing_order
+from longshore.core.job_record import Record, claim_order, copy_of, job_of, record_of
 from longshore.core.status import JobStatus
 from longshore.core.times import SECOND, from_micros
 from tests.core.staging import BORN, IN_FLIGHT, NOON, NOW, STATUSES, new_record, record_in
@@ -310,7 +310,7 @@ def test_the_line_is_by_priority_then_lifo_newest_first_then_oldest_then_inserti
             return (record.priority, 0, -record.uid, 0)
         return (record.priority, 1, came, record.uid)
 
-    assert sorted(records, key=standing_order) == sorted(records, key=by_the_documents)
+    assert sorted(records, key=claim_order) == sorted(records, key=by_the_documents)
 
 
 @given(st.integers(-(2**55), 2**55), st.integers(1, 2**55))
@@ -319,7 +319,7 @@ def test_no_time_of_creation_brings_an_ordinary_job_before_a_lifo_one(created: i
     ordinary = new_record(created_at=created, uid=1)
     ordinary.set_sort_key(created)
     last_in = new_record(job(lifo=True), uid=uid)
-    assert standing_order(last_in) < standing_order(ordinary)
+    assert claim_order(last_in) < claim_order(ordinary)
 
 
 # -- the way out

@@ -61,8 +61,8 @@ async def test_a_token_is_kept_without_its_secret_and_found_by_its_id(
     assert made.expires_at == made.created_at + timedelta(seconds=60)
     found = await keeper(backend).find_token(made.id)
     assert found.token == made
-    assert made.opens_with(secret)
-    assert not made.opens_with(secret[:-1] + ("0" if secret[-1] != "0" else "1"))
+    assert made.has_secret(secret)
+    assert not made.has_secret(secret[:-1] + ("0" if secret[-1] != "0" else "1"))
     assert secret not in repr(made)
     assert made.hash not in repr(made)
     stored = _everything_stored(store_url)
@@ -108,7 +108,7 @@ async def test_a_name_belongs_to_one_token_at_a_time_so_that_the_log_names_one(
 ) -> None:
     tokens = keeper(backend)
     first, _ = await tokens.issue_token("shop", ["read"])
-    with pytest.raises(InvalidArgument, match="the name of a token in force; revoke it, or choose another") as told:
+    with pytest.raises(InvalidArgument, match="the name of a valid token; revoke it, or choose another") as told:
         await tokens.issue_token("shop", ["admin"])
     assert first.id not in str(told.value), "whoever is bound to queues may not list it"
     await tokens.revoke_token(first.id)
@@ -129,7 +129,7 @@ async def test_tokens_that_are_over_take_no_room_and_are_forgotten_in_time(
 
     ends, _ = await tokens.issue_token("ends", ["read"], expires_in=10)
     gone, _ = await tokens.issue_token("gone", ["read"])
-    with pytest.raises(InvalidArgument, match="2 tokens are in force, and no more may be; revoke"):
+    with pytest.raises(InvalidArgument, match="2 tokens are valid, which is the maximum; revoke"):
         await tokens.issue_token("stays", ["read"])
     clock.advance(10)
     await tokens.issue_token("stays", ["read"])

@@ -26,7 +26,7 @@ from longshore.core.dependencies import (
 )
 from longshore.core.errors import BackendUnavailable, DuplicateJob, InvalidArgument, InvalidTransition, JobNotFound
 from longshore.core.filters import JobFilter
-from longshore.core.flows import FLOW, last_steps, step_name, step_of, what_failed, flow_conflict
+from longshore.core.flows import FLOW, flow_conflict, last_steps, step_name, step_of, what_failed
 from longshore.core.job import Job
 from longshore.core.status import FINAL, JobStatus
 from longshore.core.validation import LONGEST_NAME, check_name, new_id, read_json

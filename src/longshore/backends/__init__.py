@@ -1,4 +1,4 @@
-"""Stores for jobs. Authors of backends import what they need from here."""
+"""Stores for jobs, with the names that authors of backends need."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from longshore.backends.port import RunsOperations, Transaction, operation
 from longshore.core.times import check_datetime
 
 AT_ONCE = 500
-"""Jobs, or events, that one transaction lets go of."""
+"""The most jobs or events that one transaction removes."""
 
 
 class Archived(NamedTuple):
-    """A job as it is held elsewhere: up to which of its own events."""
+    """A job that another system holds, with the number of its last archived event."""
 
     job_id: str
     job_seq: int
@@ -23,7 +23,7 @@ class Archived(NamedTuple):
 
 @operation()
 def remove_archived_jobs(tx: Transaction, jobs: Sequence[Archived]) -> int:
-    """What went on since it was archived (a dead job that was brought back, a line in its log) stays."""
+    """Remove archived jobs that have not changed since. A dead job that was retried, or has a new log line, stays."""
     held = dict(jobs)
     found = tx.jobs_by_id(list(held))
     going = [record for record in found.values() if record.status.final and record.job_seq == held[record.id]]
@@ -33,7 +33,7 @@ def remove_archived_jobs(tx: Transaction, jobs: Sequence[Archived]) -> int:
 
 @operation()
 def prune_archived_events(tx: Transaction, before: int, through: int) -> int:
-    """Queue by queue, a bounded number at a time."""
+    """Remove a bounded number of events, queue by queue."""
     removed = 0
     for queue in tx.queue_states(None):
         if removed < AT_ONCE:
@@ -42,13 +42,13 @@ def prune_archived_events(tx: Transaction, before: int, through: int) -> int:
 
 
 class SupportsArchive(RunsOperations):
-    """A backend that removes what another system holds."""
+    """A backend that can remove jobs and events that another system holds."""
 
     async def remove_archived_jobs(self, jobs: Sequence[Archived]) -> int:
-        """Removes those of the jobs that are final and have not changed since; returns how many."""
+        """Remove the jobs that are final and have not changed since; return how many."""
         return await self._write(remove_archived_jobs, jobs)
 
     async def prune_archived_events(self, before: datetime, through: int) -> int:
-        """Removes some events that are older and not beyond a position of the log; 0 when nothing is left to do."""
+        """Remove some events that are older than `before` and not beyond a position; return 0 when none is left."""
         moment = check_datetime("before", before)
         return await self._write(prune_archived_events, moment, through)

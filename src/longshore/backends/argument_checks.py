@@ -1,4 +1,4 @@
-"""Checks of the operations' arguments: every backend refuses bad values with the same error."""
+"""Checks of the operations' arguments: every backend rejects invalid values with the same error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER_EVENTS = ("worker.error", "worker.drained")
 
 
 def limit(value: object, field: str = "limit") -> int:
-    """How many at most: a whole number of at least 1."""
+    """Check a maximum: an integer of at least 1."""
     return check_number(field, value, least=1)
 
 
@@ -46,7 +46,7 @@ class ClaimTerms(NamedTuple):
 def claim_terms(
     assignee_id: object, tags: object, limit: object, queues: object, lease: object, types: object, *, least: int = 1
 ) -> ClaimTerms:
-    """The terms of one claim."""
+    """Check the arguments of a claim."""
     return ClaimTerms(
         check_name("assignee_id", assignee_id),
         check_tags("tags", tags),
@@ -58,14 +58,14 @@ def claim_terms(
 
 
 def lease(value: object, field: str = "lease") -> Lease | None:
-    """A lease as `dequeue_jobs` returned it, or None for a write that is not fenced."""
+    """Check for a lease from `dequeue_jobs`, or None for a write that is not fenced."""
     if value is None or isinstance(value, Lease):
         return value
     raise InvalidArgument(field, f"must be the Lease of a claimed job, or None; got {type(value).__name__}")
 
 
 def leases(value: object) -> Mapping[str, Lease]:
-    """Leases by job id."""
+    """Check leases by job id."""
     if not isinstance(value, Mapping):
         raise InvalidArgument("leases", f"must map job ids to leases, not {type(value).__name__}")
     for job_id, held in value.items():
@@ -76,33 +76,33 @@ def leases(value: object) -> Mapping[str, Lease]:
 
 
 def error_text(value: object, *, required: bool = False) -> str:
-    """The text of an error."""
+    """Check the text of an error."""
     text = clean_text("error", value)
     if required and not text:
-        raise InvalidArgument("error", "must say what went wrong; got an empty text")
+        raise InvalidArgument("error", "must say what went wrong; got empty text")
     return text
 
 
 def result(value: object) -> bytes | None:
-    """A result's bytes, or None."""
+    """Check a result: bytes, or None."""
     return None if value is None else check_bytes("result", value)
 
 
 def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
-    """The jobs to cancel or delete: never all of them by accident."""
+    """Check the selection of jobs to cancel or delete: it must not be empty, which would mean all jobs."""
     checked_tags, checked_ids = check_tags("tags", tags), check_names("job_ids", job_ids)
     if not checked_tags and not checked_ids:
-        raise InvalidArgument("tags, job_ids", "are both empty: name at least one, for this would mean every job")
+        raise InvalidArgument("tags, job_ids", "are both empty, which would mean every job; name at least one")
     return checked_tags, checked_ids, optional_queue(queue)
 
 
 def optional_queue(value: object) -> str | None:
-    """A queue's name, or None for all queues."""
+    """Check a queue's name; None is all queues."""
     return None if value is None else check_name("queue", value)
 
 
 def outcomes(value: object) -> Sequence[Outcome]:
-    """A list of outcomes with valid job ids; their contents are checked one by one later."""
+    """Check for a list of outcomes with valid job ids; their contents are checked one by one later."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise InvalidArgument("outcomes", f"must be a list of Outcome, not {type(value).__name__}")
     for outcome in value:
@@ -113,38 +113,38 @@ def outcomes(value: object) -> Sequence[Outcome]:
 
 
 def jobs(value: object) -> Sequence[Any]:
-    """A list; each job in it is checked when it is stored."""
+    """Check for a list; each job is checked when it is stored."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise InvalidArgument("jobs", f"must be a list of Job, not {type(value).__name__}")
     return value
 
 
 def level(value: object) -> str:
-    """A log line's level."""
+    """Check the level of a log line."""
     return _one_of("level", value, LEVELS)
 
 
 def flag(field: str, value: object) -> bool:
-    """True or False; other truthy values are refused."""
+    """Check for True or False; reject other truthy values."""
     if not isinstance(value, bool):
         raise InvalidArgument(field, f"must be True or False, not {type(value).__name__}")
     return value
 
 
 def actor(value: object) -> str:
-    """The name of the actor; may be empty."""
+    """Check the name of the actor; it may be empty."""
     return "" if value == "" else check_name("actor", value)
 
 
 def keep(field: str, value: object) -> int | Unchanged | None:
-    """A retention: a duration, None for ever, or left as it is."""
+    """Check a retention: a duration, None for no end, or unchanged."""
     if value is UNCHANGED:
         return UNCHANGED
     return None if value is None else check_duration(field, value, positive=False)
 
 
 def worker(value: object) -> WorkerInfo:
-    """The report of a worker."""
+    """Check the report of a worker."""
     if not isinstance(value, WorkerInfo):
         raise InvalidArgument("worker", f"must be a WorkerInfo, not {type(value).__name__}")
     check_name("worker.id", value.id)
@@ -168,7 +168,7 @@ def worker(value: object) -> WorkerInfo:
 
 
 def worker_event(value: object) -> str:
-    """An event that a worker may write to the event log."""
+    """Check an event that a worker may write to the event log."""
     return _one_of("event", value, WORKER_EVENTS)
 
 
@@ -179,7 +179,7 @@ def _one_of(field: str, value: object, choices: Sequence[str]) -> str:
 
 
 def detail(value: object) -> str | None:
-    """The detail of an event as JSON text; long or odd text is cut and cleaned, so that no error is lost."""
+    """Encode the detail of an event. Long or invalid text is cut and cleaned, so that no error is lost."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""The backend contract: every operation of a store, in the order of a job's life, and the records they use.
+"""The backend contract: every operation of a store, in the order in which a job meets them, and the records they use.
 
-To add an operation: declare it in `Backend`, and follow the recipe in CONTRIBUTING.md. Its signature is stated here
-alone: `RemoteBackend`, `Queue` and `queue.sync` take theirs from it.
+To add an operation: declare it in `Backend`, and follow the recipe in CONTRIBUTING.md. `RemoteBackend`, `Queue` and
+`queue.sync` take their signatures from here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from longshore.core.times import Duration, Moment, check_duration
 from longshore.core.validation import check_name, check_names, check_number, check_tags
 
 Freed = dict[str, int]
-"""How many slots each worker got back, by worker id."""
+"""The number of released slots, by worker id."""
 
 OutcomeVerb = Literal["complete", "fail", "bury", "stop", "release", "crash"]
 
@@ -44,7 +44,7 @@ UNCHANGED = Unchanged.UNCHANGED
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do beyond the contract; the conformance kit skips tests by these, never by a backend's name."""
+    """Optional features of a store, by which the conformance kit skips tests. See docs/write-a-backend.md."""
 
     durable: bool = False
     """An acknowledged write survives the process."""
@@ -56,7 +56,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a worker's job ended, for `settle_jobs`."""
+    """How a worker's job ended, for `settle_jobs`. See docs/backend.md."""
 
     job_id: str
     lease: Lease | None
@@ -67,7 +67,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _OutcomeInTheMaking:
+class _MutableOutcome:
     """`Outcome` without `frozen`: filled, then turned into an `Outcome`, in a third of the time."""
 
     job_id: str
@@ -79,15 +79,15 @@ class _OutcomeInTheMaking:
 
 
 def completed(job_id: str, lease: Lease | None, result: bytes | None = None) -> Outcome:
-    """`Outcome(job_id, lease, result=result)`, made faster: workers make one for nearly every job."""
-    outcome: Any = _OutcomeInTheMaking(job_id, lease, "complete", result, "", None)
+    """`Outcome(job_id, lease, result=result)`, created faster: workers create one for nearly every job."""
+    outcome: Any = _MutableOutcome(job_id, lease, "complete", result, "", None)
     outcome.__class__ = Outcome
     return cast(Outcome, outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class SettleReport:
-    """The result of a batch of outcomes: a stale one is refused with its reason, the others are settled."""
+    """The result of a batch of outcomes. Stale outcomes are refused, each with its reason; the others are settled."""
 
     settled: dict[str, JobStatus] = field(default_factory=dict)
     refused: dict[str, LongshoreError] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class SupportsBackup(Protocol):
     """A store that can be copied to a file while it is in use."""
 
     async def backup(self, target: str | Path) -> None:
-        """Writes a complete copy to a new file."""
+        """Write a complete copy to a new file."""
         ...
 
 
@@ -167,7 +167,7 @@ class HasSchema(Protocol):
     """A store whose schema is migrated when it is opened."""
 
     async def schema_version(self) -> int:
-        """Returns the number of the last migration applied."""
+        """Return the number of the last migration applied."""
         ...
 
 
@@ -176,7 +176,7 @@ class ReportsHealth(Protocol):
     """A store that reports its own condition, for the doctor."""
 
     async def condition(self) -> Condition:
-        """Returns the facts as they are now; the doctor judges them."""
+        """Return the facts as they are now; the doctor judges them."""
         ...
 
 
@@ -186,7 +186,7 @@ class Backend(ABC):
     Every operation may be called from any thread and any event loop. With a lease the write is fenced, and checked in
     this order: JobNotFound; JobNotInflight unless the job is RUNNING or CANCELLING; LeaseLost("expired") if the stored
     lease has ended; LeaseLost("mismatch"). With `lease=None` it is not fenced. `queue=None` means all queues. A refused
-    call changes nothing. After `close` every operation raises QueueClosed.
+    call changes nothing. After `close` every operation raises QueueClosed. See docs/write-a-backend.md.
     """
 
     capabilities: Capabilities = Capabilities()
@@ -200,11 +200,11 @@ class Backend(ABC):
 
     @abstractmethod
     async def enqueue_job(self, job: Job) -> str:
-        """Stores one new job and returns its id, or the id of the job that has its idempotency key."""
+        """Store one new job and return its id, or the id of the job that has its idempotency key."""
 
     @abstractmethod
     async def enqueue_jobs(self, jobs: Sequence[Job], *, connection: object = None) -> list[str]:
-        """Stores all jobs or none, and returns their ids in input order. DuplicateJob names every id that is in use."""
+        """Store all jobs or none, and return their ids in input order. DuplicateJob names every id that is in use."""
 
     @abstractmethod
     async def enqueue_new_jobs(self, jobs: Sequence[Job]) -> list[str]:
@@ -212,7 +212,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def add_jobs(self, jobs: Sequence[Job], *, connection: object = None, same_only: bool = False) -> list[Job]:
-        """Stores all jobs or none, and returns them as stored, in input order. An existing job is not an error.
+        """Store all jobs or none, and return them as stored, in input order. An existing job is not an error.
 
         A job whose idempotency key or id is in use, or came earlier in the batch, is not stored: the existing job is
         returned. The key of a removed job returns what is kept of it: id, uid, queue, type and status. With `same_only`
@@ -223,7 +223,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
-        """Makes CREATED jobs claimable, or has them wait for their dependencies; all of them or none."""
+        """Make CREATED jobs claimable, or let them wait for their dependencies; all or none."""
 
     # -- claim and renew
 
@@ -238,7 +238,7 @@ class Backend(ABC):
         types: Sequence[str] | None = None,
         lease: Duration | None = 30,
     ) -> list[Job]:
-        """Claims up to `limit` jobs that have all `tags`: by priority, then LIFO jobs, then the longest eligible.
+        """Claim up to `limit` jobs that have all `tags`: by priority, then LIFO jobs, then the longest eligible.
 
         `queues=None` means all queues, `types=None` all types, `lease=None` a lease that never ends. An empty list of
         types claims nothing. The claim ends jobs past their `expires_at` that it finds.
@@ -246,7 +246,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def extend_leases(self, leases: Mapping[str, Lease], duration: Duration) -> dict[str, Lease]:
-        """Renews many leases at once, from now. A job that is missing in the answer is lost: stop working on it.
+        """Renew many leases at once, from now. A job that is missing in the answer is lost: stop working on it.
 
         The new lease says whether a cancellation was requested. A lease that never ends stays so.
         """
@@ -255,53 +255,53 @@ class Backend(ABC):
     async def release_lease(
         self, job_id: str, lease: Lease, *, run_at: Moment | None = None, reason: str = ""
     ) -> Freed:
-        """Returns a RUNNING job to its queue; counts no failure and no crash."""
+        """Return a RUNNING job to its queue; count no failure and no crash."""
 
     @abstractmethod
     async def set_progress(self, job_id: str, value: Any, *, lease: Lease | None = None) -> None:
-        """Stores the progress of the job: any JSON value."""
+        """Store the progress of the job: any JSON value."""
 
     @abstractmethod
     async def append_log(self, job_id: str, message: str, level: str = "info", *, lease: Lease | None = None) -> None:
-        """Appends an entry to the job's log."""
+        """Append an entry to the job's log."""
 
     @abstractmethod
     async def save_checkpoint(self, job_id: str, data: Any, *, lease: Lease | None = None) -> None:
-        """Stores what the job needs to continue after a crash: JSON or bytes."""
+        """Store what the job needs to continue after a crash: JSON or bytes."""
 
     # -- settle
 
     @abstractmethod
     async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> Freed:
-        """Moves the job to COMPLETED, with its result."""
+        """Move the job to COMPLETED, with its result."""
 
     @abstractmethod
     async def fail_job(
         self, job_id: str, error: str, *, retry_at: Moment | None = None, lease: Lease | None = None
     ) -> Freed:
-        """Moves the job to FAILED_RETRY and counts the failure. It is eligible again at once, or at `retry_at`."""
+        """Move the job to FAILED_RETRY and count the failure. It is eligible again at once, or at `retry_at`."""
 
     @abstractmethod
     async def bury_job(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
-        """Moves the job to DEAD, the dead letters."""
+        """Move the job to DEAD, the dead letters."""
 
     @abstractmethod
     async def stop_job(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
-        """Moves the job to STOPPED."""
+        """Move the job to STOPPED."""
 
     @abstractmethod
     async def stop_job_with_retry(self, job_id: str, error: str, *, lease: Lease | None = None) -> Freed:
-        """Moves a CANCELLING job that failed to STOPPED, and counts the failure."""
+        """Move a CANCELLING job that failed to STOPPED, and count the failure."""
 
     @abstractmethod
     async def mark_job_unknown_stopped(self, job_id: str, error: str = "", *, lease: Lease | None = None) -> Freed:
-        """Moves the job to UNKNOWN_STOPPED: it has ended, and how far it got is unknown."""
+        """Move the job to UNKNOWN_STOPPED: it has ended, and how far it got is unknown."""
 
     @abstractmethod
     async def update_job_status(
         self, job_id: str, status: JobStatus, result: bytes | None = None, error: str = ""
     ) -> Freed:
-        """Moves the job by hand along the transition table; changes no counter. The same status again changes nothing.
+        """Move the job by hand along the transition table; change no counter. The same status again changes nothing.
 
         A move to RUNNING sets a lease of 30 seconds without an owner, so that the sweep finds the job. It may start a
         job early, in a paused queue or beyond a rate limit, but never beyond a concurrency limit.
@@ -309,7 +309,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def settle_jobs(self, outcomes: Sequence[Outcome]) -> SettleReport:
-        """Settles many jobs in one transaction. An outcome that is stale or malformed is refused alone.
+        """Settle many jobs in one transaction. An outcome that is stale or malformed is refused alone.
 
         If a job became CANCELLING under a live lease, `fail` settles it as `stop_job_with_retry` does, and `bury` and
         `release` as an acknowledged cancellation. `crash` means that the process which ran the job died, with the
@@ -355,47 +355,47 @@ class Backend(ABC):
         queue: str | None = None,
         held: bool = True,
     ) -> tuple[list[str], list[str]]:
-        """Cancels jobs that have all `tags`, and jobs by id. Returns the cancelled ids, and the unknown or final ones.
+        """Cancel jobs that have all `tags`, and jobs by id. Return the cancelled ids, and the unknown or final ones.
 
         With `held=False` jobs that a worker holds stay as they are, and are listed with the unknown.
         """
 
     @abstractmethod
     async def acknowledge_cancellation(self, job_id: str, was_executing: bool, *, lease: Lease | None = None) -> None:
-        """Moves a CANCELLING job to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it."""
+        """Move a CANCELLING job to STOPPED, or to UNKNOWN_STOPPED if the worker was not executing it."""
 
     @abstractmethod
     async def mark_worker_unresponsive(self, assignee_id: str) -> None:
-        """Counts every job that this worker holds as crashed: back to its queue, or ended if it was being cancelled."""
+        """Count every job of this worker as crashed: it returns to its queue, or ends if it was being cancelled."""
 
     @abstractmethod
     async def reclaim_expired_leases(self, limit: int = 1000) -> list[Job]:
-        """Sweeps all queues: counts jobs whose lease ran out as crashed, returns them, and ends expired jobs."""
+        """Sweep all queues: count jobs with an expired lease as crashed and return them; end expired jobs."""
 
     @abstractmethod
     async def time_out_cancellations(self, timeout: Duration, limit: int = 1000) -> list[Job]:
-        """Ends jobs whose cancellation was not acknowledged for at least this long, and returns them.
+        """End jobs whose cancellation was not acknowledged for at least this long, and return them.
 
         They become UNKNOWN_STOPPED, even with an open lease: a worker that still runs one learns it from the fence.
         """
 
     @abstractmethod
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
-        """Counts every held job as crashed: for a restart after which no worker can be alive."""
+        """Count every held job as crashed: for a restart after which no worker can be alive."""
 
     # -- read
 
     @abstractmethod
     async def now(self) -> datetime:
-        """Returns the time of the store's own clock, which decides on leases and due times."""
+        """Return the time of the store's own clock, which decides on leases and due times."""
 
     @abstractmethod
     async def get_job(self, job_id: str) -> Job:
-        """Returns the whole record, or raises JobNotFound."""
+        """Return the whole record, or raise JobNotFound."""
 
     @abstractmethod
     async def facts_about(self, job_id: str) -> Facts:
-        """Returns in one read all that may keep the job from running, for `explanation_of`, or raises JobNotFound."""
+        """Return the facts for `explanation_of` in one read, or raise JobNotFound."""
 
     @abstractmethod
     async def list_jobs(
@@ -407,7 +407,7 @@ class Backend(ABC):
         oldest_first: bool = False,
         due: bool | None = None,
     ) -> Page:
-        """Lists jobs that match, newest first or oldest first. A cursor stays valid while jobs come and go.
+        """List jobs that match, newest first or oldest first. A cursor stays valid while jobs are added and removed.
 
         Of jobs in an eligible status, `due=True` lists only those that are due, `due=False` only delayed ones. Jobs in
         other statuses are listed in both cases.
@@ -415,42 +415,42 @@ class Backend(ABC):
 
     @abstractmethod
     async def get_job_stats(self, tags: Sequence[str] = (), *, queue: str | None = None) -> JobStats:
-        """Counts the jobs that have all `tags`."""
+        """Count the jobs that have all `tags`."""
 
     @abstractmethod
     async def count_jobs(self, queue: str | None = None) -> dict[JobStatus, int]:
-        """Returns the exact count for every status; the store maintains it and scans nothing."""
+        """Return the exact count for every status; the store maintains it and scans nothing."""
 
     @abstractmethod
     async def count_delayed(self, queue: str | None = None) -> int:
-        """Counts the delayed jobs: in an eligible status and not yet due."""
+        """Count the delayed jobs: in an eligible status and not yet due."""
 
     @abstractmethod
     async def next_due(self, queues: Sequence[str] | None = None, *, after: datetime | None = None) -> datetime | None:
-        """Returns when the first delayed job of these queues is due, or a rate limit's window ends; None if neither.
+        """Return when the first delayed job of these queues is due, or a rate limit's window ends; None if neither.
 
-        A caller that waits for work looks again then. `after` is the time up to which it has looked (None: now), so
-        that it misses no job in between. LIFO jobs are not included: the index does not find them by time. Tags,
-        limits and pauses are not considered. A queue's rate counts if its window is used up, a key's if it is used.
+        A caller that waits for work reads again then. `after` is the time of its last read (None: now), so that it
+        misses no job in between. LIFO jobs are not included: the index does not find them by time. Tags, limits and
+        pauses are not considered. A queue's rate counts if its window is used up, a key's if it is used.
         """
 
     @abstractmethod
     async def read_logs(self, job_id: str, after: int = 0) -> list[LogEntry]:
-        """Returns the job's log entries after the given number."""
+        """Return the job's log entries after the given number."""
 
     @abstractmethod
     async def read_events(
         self, after: str | None = None, limit: int = 1000, *, queue: str | None = None, job_id: str | None = None
     ) -> list[JobEvent]:
-        """Reads the event log after a cursor (None: from its start). It never skips an event that commits late."""
+        """Read the event log after a cursor (None: from its start). It never skips an event that commits late."""
 
     @abstractmethod
     async def end_of_events(self) -> str:
-        """Returns a cursor at the end of the event log: reading from it gives every event committed later."""
+        """Return a cursor at the end of the event log: reading from it gives every event committed later."""
 
     @abstractmethod
     async def wait_for_change(self, timeout: Duration, after: str | None = None) -> bool:
-        """Waits until the store changed, or `timeout` passed (False). True may be a false alarm: look, then wait again.
+        """Wait until the store changed, or `timeout` passed (False). True may be spurious: read, then wait again.
 
         With a cursor it returns at once if the event log has more after it.
         """
@@ -459,25 +459,25 @@ class Backend(ABC):
 
     @abstractmethod
     async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
-        """Returns a DEAD job to its queue, recorded with the actor. Counters restart at 0 unless `reset=False`."""
+        """Return a DEAD job to its queue, recorded with the actor. Counters restart at 0 unless `reset=False`."""
 
     @abstractmethod
     async def promote_job(self, job_id: str) -> None:
-        """Makes a delayed job due now."""
+        """Make a delayed job due now."""
 
     @abstractmethod
     async def delete_jobs(
         self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None
     ) -> None:
-        """Removes final jobs for good. If any target is not final, none is removed; unknown ids are ignored."""
+        """Remove final jobs permanently. If any target is not final, none is removed; unknown ids are ignored."""
 
     @abstractmethod
     async def pause_queue(self, queue: str) -> None:
-        """Stops claims from this queue until it is resumed. Running jobs continue."""
+        """Stop claims from this queue until it is resumed. Running jobs continue."""
 
     @abstractmethod
     async def resume_queue(self, queue: str) -> None:
-        """Undoes `pause_queue`."""
+        """Undo `pause_queue`."""
 
     @abstractmethod
     async def set_limits(
@@ -489,68 +489,68 @@ class Backend(ABC):
         rate: Rate | Unchanged | None = UNCHANGED,
         rate_per_key: Rate | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Limits how many jobs run at once (in the queue, per concurrency key) and start per window; None is no limit.
+        """Limit how many jobs run at once (per queue, per concurrency key) and start per window; None means no limit.
 
-        A limit that is not given stays as it is. Lowering one stops no running job.
+        A limit that is not given does not change. Lowering a limit stops no running job.
         """
 
     @abstractmethod
     async def list_queues(self) -> list[QueueInfo]:
-        """Lists every queue that has jobs or settings, by name."""
+        """List every queue that has jobs or settings, by name."""
 
     # -- schedules, retention and workers
 
     @abstractmethod
     async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:
-        """Stores a schedule, or changes the one with its id (its run count and last run stay). Returns it as stored.
+        """Store a schedule, or change the one with its id (its run count and last run stay). Return it as stored.
 
         If its times are the same, its next run stays; otherwise it is planned from now. With `keep_pause` a paused
-        schedule stays paused: for programs that put their schedules each time they start.
+        schedule stays paused: for programs that store their schedules at each start.
         """
 
     @abstractmethod
     async def get_schedules(self) -> list[Schedule]:
-        """Lists all schedules, by id."""
+        """List all schedules, by id."""
 
     @abstractmethod
     async def get_schedule(self, schedule_id: str) -> Schedule:
-        """Returns the schedule, or raises ScheduleNotFound."""
+        """Return the schedule, or raise ScheduleNotFound."""
 
     @abstractmethod
     async def pause_schedule(self, schedule_id: str) -> Schedule:
-        """Stops firing it until it is resumed; its jobs stay. Returns it as stored."""
+        """Pause the schedule until it is resumed; its jobs stay. Return it as stored."""
 
     @abstractmethod
     async def resume_schedule(self, schedule_id: str) -> Schedule:
-        """Resumes it with the next planned time after now; occurrences during the pause are skipped."""
+        """Resume it with the next planned time after now; occurrences during the pause are skipped."""
 
     @abstractmethod
     async def run_schedule(self, schedule_id: str) -> Job:
-        """Makes one more of its jobs now, with a new id, even if the schedule is paused or ended.
+        """Enqueue one more of its jobs now, with a new id, even if the schedule is paused or has ended.
 
         Its plan does not change: the run is not counted, and it uses up no planned time.
         """
 
     @abstractmethod
     async def remove_schedule(self, schedule_id: str) -> bool:
-        """Removes the schedule; returns False if there was none. Its jobs stay."""
+        """Remove the schedule; return False if there was none. Its jobs stay."""
 
     @abstractmethod
     async def next_firing(self) -> datetime | None:
-        """Returns the earliest planned time of all schedules that are not paused; it is in the past if it is late."""
+        """Return the earliest planned time of all schedules that are not paused; a time in the past is overdue."""
 
     @abstractmethod
     async def fire_due_schedules(self, limit: int = 100) -> list[Job]:
-        """Makes the jobs of up to `limit` schedules that are due: punctual ones first, then the most overdue.
+        """Enqueue the jobs of up to `limit` due schedules: punctual ones first, then the most overdue.
 
-        One call makes at most some hundred jobs and a few megabytes; the next call makes the rest. There is at most
-        one job for each schedule and planned time, also if several processes fire. A schedule whose jobs can no longer
-        be made is paused, with the reason in its `error`.
+        One call enqueues at most some hundred jobs and a few megabytes; the next call continues. There is at most one
+        job for each schedule and planned time, also if several processes fire. A schedule whose jobs can no longer be
+        created is paused, with the reason in its `error`.
         """
 
     @abstractmethod
     async def announce_due_jobs(self, limit: int = 1000) -> list[str]:
-        """Writes `job.promoted` for delayed jobs that are now due, and returns their ids; the longest due first.
+        """Write `job.promoted` for delayed jobs that are now due, and return their ids; the longest due first.
 
         Each delay is announced once, also if several processes do it. No claim waits for it: a due job can be claimed
         before it is announced, and is then not announced.
@@ -558,7 +558,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
-        """Removes COMPLETED jobs that ended at least `ttl` ago, and returns how many."""
+        """Remove COMPLETED jobs that ended at least `ttl` ago, and return how many."""
 
     @abstractmethod
     async def set_retention(
@@ -569,25 +569,25 @@ class Backend(ABC):
         dead: Duration | Unchanged | None = UNCHANGED,
         events: Duration | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Sets how long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None is for ever."""
+        """Set how long this queue keeps finished jobs (7 days), dead jobs (30) and events (30); None means forever."""
 
     @abstractmethod
     async def apply_retention(self, limit: int = 1000) -> int:
-        """Removes up to `limit` jobs and events past their retention, in all queues. Returns how many; 0 when done."""
+        """Remove up to `limit` jobs and events past their retention, in all queues. Return how many; 0 when done."""
 
     @abstractmethod
     async def heartbeat_worker(self, worker: WorkerInfo) -> None:
-        """Stores what a worker reports, with the time."""
+        """Store what a worker reports, with the time."""
 
     @abstractmethod
     async def list_workers(self) -> list[WorkerInfo]:
-        """Lists the workers seen in the last day, of all queues, by id."""
+        """List the workers seen in the last day, of all queues, by id."""
 
     @abstractmethod
     async def record_worker_event(
         self, event: WorkerEvent, worker_id: str, *, queue: str = "", detail: Mapping[str, Any] | None = None
     ) -> None:
-        """Writes an event of a worker to the event log, with the worker as `assignee_id`.
+        """Write an event of a worker to the event log, with the worker as `assignee_id`.
 
         `queue=""` means no queue in particular. Text in the detail is cut and cleaned, not refused.
         """
@@ -596,7 +596,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Releases connections and threads; safe to call twice."""
+        """Release connections and threads; safe to call twice."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,9 +16,9 @@ from longshore.core.job_record import Record
 from longshore.core.times import SECOND, from_micros
 
 KEEP_UNFINISHED = 24 * 3600 * SECOND
-"""What a run laid aside is dropped when nothing was heard of it for so long: its processes are gone."""
+"""A run without activity for this long is dropped: its processes are gone."""
 KEEP_FINISHED = 30 * 24 * 3600 * SECOND
-"""A run that is repeated within this time changes nothing."""
+"""Repeating a run within this time changes nothing."""
 _AT_ONCE = 10_000
 _COLUMNS = (
     "id", "type", "queue", "tags", "priority", "lifo", "max_attempts", "max_crashes", "idempotency_key",
@@ -27,36 +27,36 @@ _COLUMNS = (
 _MOMENTS = ("run_at", "expires_at")
 _SPANS = ("delay", "timeout")
 _PLAIN = ("id", "type", "queue", "payload", "priority", "max_attempts", "max_crashes", "timeout", "expires_at")
-"""What is written of a job that nothing has to be looked up for, in this order: `insert_plain_jobs` knows it, too."""
+"""The fields of a plain job, which needs no lookup, in the order that `insert_plain_jobs` uses."""
 _looked_at = attrgetter("tags", "lifo", "delay", "run_at", "idempotency_key", "concurrency_key", "parent_id")
 _NOTHING = _looked_at(Record())
 PARTS_AT_ONCE = 4
-"""Parts that become jobs by one statement, where a store does so by itself: others are answered in between."""
+"""The parts that one statement turns into jobs, in a store that can. Other writers run between the statements."""
 
 
 class RunReport(NamedTuple):
-    """What a run brought."""
+    """The result of a run."""
 
     offered: int
     inserted: int
 
     @property
     def already_there(self) -> int:
-        """Those whose id or idempotency key a job has already."""
+        """The jobs whose id or idempotency key existed already."""
         return self.offered - self.inserted
 
 
 def text_of(record: Record, *, chosen: bool) -> str:
-    """A job that was checked, as text; `chosen` if its id is the caller's own.
+    """Encode a checked job; `chosen` if the caller chose its id.
 
-    One that nothing has to be looked up for, as most are, is a list, and a store may make jobs of those by itself.
+    A plain job, which needs no lookup, is a list. A store may insert those in bulk.
     """
     if not chosen and record.options == "{}" and _looked_at(record) == _NOTHING:
         return _text((record.id, record.type, record.queue, record.payload.decode(), *_plain_numbers(record)))
     body: dict[str, Any] = {name: getattr(record, name) for name in (*_COLUMNS, *_MOMENTS, *_SPANS)}
     body |= {"payload": record.payload.decode(), "options": record.options, "chosen": chosen}
     if record.delay is not None:
-        body["run_at"] = None  # it is counted from the commit
+        body["run_at"] = None  # the delay counts from the commit
     return _text(body)
 
 
@@ -83,7 +83,7 @@ def _job_of(body: dict[str, Any]) -> Job:
 
 @operation()
 def stage_jobs(tx: Transaction, run: str, part: str, bodies: Sequence[str]) -> None:
-    """Lays jobs aside; those of a run that was committed before are not needed again."""
+    """Stage jobs, unless their run was committed before."""
     staging = _staging(tx)
     if staging.run_report(run) is None:
         staging.stage(run, part, bodies)
@@ -91,7 +91,7 @@ def stage_jobs(tx: Transaction, run: str, part: str, bodies: Sequence[str]) -> N
 
 @operation()
 def commit_run(tx: Transaction, run: str, parts: Sequence[str]) -> RunReport:
-    """All or nothing; what tasks left behind that were tried again is dropped."""
+    """Insert all jobs of these parts or none. Parts that are not named, from tasks that were retried, are dropped."""
     staging = _staging(tx)
     before = staging.run_report(run)
     if before is not None:
@@ -114,47 +114,47 @@ def commit_run(tx: Transaction, run: str, parts: Sequence[str]) -> RunReport:
 
 @operation()
 def abandon_run(tx: Transaction, run: str) -> None:
-    """Drops what it laid aside; a run that was committed stays."""
+    """Drop the staged jobs of a run; a committed run stays."""
     _staging(tx).drop_run(run)
 
 
 @operation()
 def clear_silent_runs(tx: Transaction) -> int:
-    """Drops what nobody comes back for."""
+    """Drop staged jobs of runs without activity."""
     return _staging(tx).drop_silent_runs(tx.now - KEEP_UNFINISHED, tx.now - KEEP_FINISHED)
 
 
 @operation()
 def run_report(tx: Transaction, run: str) -> RunReport | None:
-    """What it brought, if it was committed."""
+    """The result of a run, if it was committed."""
     found = _staging(tx).run_report(run)
     return None if found is None else RunReport(*found)
 
 
 def _staging(tx: Transaction) -> SQLStaging:
-    staging: SQLStaging = tx.staging  # type: ignore[attr-defined]  # only stores that have it offer these operations
+    staging: SQLStaging = tx.staging  # type: ignore[attr-defined] # only stores with staging offer these operations
     return staging
 
 
 class SupportsBulkInsert(RunsOperations):
-    """A backend that jobs can be staged in."""
+    """A backend in which jobs can be staged."""
 
     async def stage_jobs(self, run: str, part: str, bodies: Sequence[str]) -> None:
-        """Stages jobs (see `text_of`), in parts that the commit names or leaves out."""
+        """Stage jobs (see `text_of`) in a part that the commit names or omits."""
         await self._write(stage_jobs, run, part, bodies)
 
     async def commit_run(self, run: str, parts: Sequence[str]) -> RunReport:
-        """Turns what these parts staged into jobs, in one transaction; a committed run changes nothing again."""
+        """Turn the staged jobs of these parts into jobs, in one transaction. Repeating it changes nothing."""
         return await self._write(commit_run, run, parts)
 
     async def abandon_run(self, run: str) -> None:
-        """Drops what a run staged."""
+        """Drop the staged jobs of a run."""
         await self._write(abandon_run, run)
 
     async def clear_silent_runs(self) -> int:
-        """Drops what killed runs staged; returns the number of runs."""
+        """Drop the staged jobs of killed runs; return the number of runs."""
         return await self._write(clear_silent_runs)
 
     async def run_report(self, run: str) -> RunReport | None:
-        """What a run brought, if it was committed."""
+        """The result of a run, if it was committed."""
         return await self._write(run_report, run)

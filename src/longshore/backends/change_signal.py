@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class ChangeSignal:
-    """Counts notifications, so that one sent between a read and a wait is not missed."""
+    """Counts notifications, so that one sent between a read and a wait is not missed. See docs/write-a-backend.md."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -19,18 +19,18 @@ class ChangeSignal:
         """Called when a wait begins: the thread that sends the notifications may be asleep."""
 
     def notify(self) -> None:
-        """Wakes all waiting callers."""
+        """Wake all waiting callers."""
         with self._lock:
             self.count += 1
             waiting, self.waiting = self.waiting, set()
         for loop, future in waiting:
             try:
                 loop.call_soon_threadsafe(_wake, future)
-            except RuntimeError:  # the loop has closed
+            except RuntimeError:  # the event loop is closed
                 continue
 
     async def wait(self, count: int, timeout: float) -> bool:
-        """Returns True as soon as there are more than `count` notifications, False after `timeout` seconds."""
+        """Return True once there are more than `count` notifications, False after `timeout` seconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         waiter = (loop, future)

@@ -1,4 +1,4 @@
-"""`connect(url)`: opens the backend that a URL names."""
+"""`connect(url)`: opens the backend for a URL."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ _POSTGRES_OPTIONS = ("schema", "pool_size", "wait_seconds", "answer_seconds", "p
 
 
 def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
-    """The backend behind a URL; nothing is opened before its first use.
+    """Return the backend for a URL. Nothing is opened before its first use.
 
-    `clock` replaces the store's own clock, for tests. SQLite has the options `busy_seconds=30`, how long to wait for
-    other writers, `create=True`, whether to make the file if there is none, and `allow_network_file_system=False` (or
-    LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1 in the environment), whether it may be on NFS, SMB or 9p.
-    PostgreSQL has `schema="longshore"`,
-    `pool_size=10`, `wait_seconds=10` (for a connection), `answer_seconds=60` (for the answer to one statement),
-    `poll_seconds=0.5` (between two looks for changes, where no hint arrives) and `create=True`. A server has `token`
-    (or LONGSHORE_TOKEN in the environment), `ca_file` (whom to trust, instead of the usual), `wait_seconds=10` (how
-    long to go on asking one that does not answer), `answer_seconds=60` (for one answer) and `connections=10`.
+    `clock` replaces the store's clock, for tests. Options of SQLite: `busy_seconds=30` (how long to wait for other
+    writers), `create=True` (create a missing file) and `allow_network_file_system=False` (or
+    LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1 in the environment; allow NFS, SMB and 9p). Options of PostgreSQL:
+    `schema="longshore"`, `pool_size=10`, `wait_seconds=10` (for a connection), `answer_seconds=60` (for one statement),
+    `poll_seconds=0.5` (between reads for changes, if no notification arrives) and `create=True`. Options of a server:
+    `token` (or LONGSHORE_TOKEN in the environment), `ca_file` (instead of the system's certificates), `wait_seconds=10`
+    (how long to retry a server that does not answer), `answer_seconds=60` (for one answer) and `connections=10`.
     """
     if not isinstance(url, str):
         raise InvalidArgument("url", f"must be text like {_KNOWN}, not {type(url).__name__}")
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         if rest:
-            raise InvalidArgument("url", "memory:// takes nothing more: each one is a store of its own")
+            raise InvalidArgument("url", "must be memory:// and nothing more: each memory:// is a separate store")
         _refuse_unknown(options, ())
         from longshore.backends.memory import MemoryBackend
 
@@ -80,18 +79,18 @@ def _remote(
     answer_seconds: float = 60,
     connections: int = 10,
 ) -> Backend:
-    if "@" in url:  # even after a "/": a password may hold one. It is not repeated here
-        raise InvalidArgument("url", "must hold no user and no password; give connect(url, token=…) or LONGSHORE_TOKEN")
+    if "@" in url:  # also after a "/", which a password may contain; the message does not repeat it
+        raise InvalidArgument("url", "must not contain a user or password; pass connect(url, token=…) instead")
     parts = _split(url)
     if parts is None or not _is_address(url, parts) or parts.query or parts.fragment:
         raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")
     if clock is not None:
-        raise InvalidArgument("clock", "is the server's: give it to connect(url, clock=…) of the store it serves")
+        raise InvalidArgument("clock", "cannot be set for a server; set it on the store that the server uses")
     shown = settings.token() if token is None else token
     if shown is not None and (
         not isinstance(shown, str) or not shown.isascii() or not shown.isprintable() or not shown
-    ):  # from wherever it comes: it goes into a header, where a line end would begin another one
-        raise InvalidArgument("token", "must be the text of an API token, and nothing else")
+    ):  # a line end would start another header
+        raise InvalidArgument("token", "must be an API token: printable ASCII text without line ends")
     from longshore.backends.remote.backend import open_remote
     from longshore.backends.remote.client import Server
 
@@ -114,7 +113,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _is_address(url: str, parts: SplitResult) -> bool:
-    """Whether it can be asked: it is written into the first lines of every request as it is."""
+    """Whether the address is valid in a request line."""
     try:
         port = parts.port
     except ValueError:
@@ -125,4 +124,4 @@ def _is_address(url: str, parts: SplitResult) -> bool:
 def _refuse_unknown(options: dict[str, Any], known: tuple[str, ...]) -> None:
     for name in options:
         if name not in known:
-            raise InvalidArgument(name, f"is no option of this backend; it has {', '.join(known) or 'none'}")
+            raise InvalidArgument(name, f"is not an option of this backend; it has {', '.join(known) or 'none'}")

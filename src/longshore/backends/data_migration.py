@@ -16,25 +16,25 @@ from longshore.core.times import SECOND, from_micros
 Row = tuple[Any, ...]
 
 TABLES = ("jobs", "job_dependencies", "job_logs", "tombstones", "job_events")
-"""What is moved block by block, and each from its lowest number up: an id or key that was used again belongs to the
-job with the higher uid, and the lower one is gone by then. Tags are made anew from the jobs; settings, schedules,
-tokens, counts and the numbers to go on from are few, and come last."""
+"""The tables copied in blocks, each in ascending order: a reused id or key belongs to the job with the higher uid, and
+the lower one has been removed by then. Tags are derived from the jobs. Settings, schedules, tokens, counts and the next
+numbers are few, and are copied last."""
 
 BLOCK = 10_000
-"""Numbers in one block: some tenths of a second of work, and the most that is done again after a kill."""
+"""The numbers in one block: some tenths of a second of work, and the most that is repeated after a kill."""
 
-_CATCHING_UP = 3
-"""How often a source that went on meanwhile is gone through again; each time there is less to bring."""
-_TOLD_EVERY = 1_000
+_CATCH_UP_PASSES = 3
+"""How often a source that changed meanwhile is compared again; each time there is less to copy."""
+_REPORT_EVERY = 1_000
 _NAMED = 5
 _SIGNS = 3
 LONGEST_SILENCE = 60 * SECOND
-"""A worker heard of within this time counts as alive."""
+"""A worker with a heartbeat within this time counts as alive."""
 _NEVER = 2**63 - 1
 
 
 class Step(NamedTuple):
-    """How far a move has come."""
+    """The progress of a copy."""
 
     table: str
     done: int
@@ -42,18 +42,18 @@ class Step(NamedTuple):
 
 
 class Inventory(NamedTuple):
-    """What a store counts of itself, for both to agree on in the end."""
+    """The counts of a store, which must be equal in the end."""
 
     tables: Mapping[str, int]
     """Rows by table."""
     tags: Row
-    """Sums over what is kept with each tag."""
+    """Sums over the rows of each tag."""
     jobs: Mapping[str, Mapping[str, tuple[int, int]]]
-    """By queue and status: the jobs, and the failures recorded for them."""
+    """By queue and status: the number of jobs, and of their failures."""
 
 
 class Settings(NamedTuple):
-    """What comes last, when all jobs are there."""
+    """The data that is copied last, after all jobs."""
 
     queues: list[Row]
     concurrency_keys: list[Row]
@@ -65,115 +65,115 @@ class Settings(NamedTuple):
 
 
 class Begun(Enum):
-    """How a run finds the target."""
+    """The state of the target at the start."""
 
     FRESH = "fresh"
     RESUMED = "resumed"
-    """A move from the same source was begun before."""
+    """A copy from the same source was started before."""
     FINISHED = "finished"
-    """It was also finished, and the source has not gone on since."""
+    """It was also finished, and the source has not changed since."""
 
 
 class CopySide(Protocol):
     """A store that can be compared with another."""
 
     name: str
-    """For people, with no password in it."""
+    """For display, without a password."""
 
     def span(self, table: str) -> tuple[int, int] | None:
         """The lowest and the highest number in a table."""
         ...
 
     def digest(self, table: str, block: range) -> Row:
-        """The number of rows in a block, and sums that change with whatever changes in them."""
+        """The number of rows in a block, and sums that change with any value in them."""
         ...
 
     def inventory(self) -> Inventory:
-        """All there is, counted."""
+        """The counts of everything."""
         ...
 
 
 class Source(CopySide, Protocol):
-    """A store at one moment: whatever is written to it meanwhile is not seen until it is looked at again.
+    """A snapshot of a store. Later writes are not visible until `refresh`.
 
-    It is never changed.
+    The source is never changed.
     """
 
     log: str
-    """The name of its event log, by which it is known again whatever its address."""
+    """The id of its event log, which identifies it at any address."""
     next_event: int
-    """Where that log went on at this moment."""
+    """The next event number at the time of the snapshot."""
 
-    def signs_of_life(self) -> list[str]:
-        """Who works on it at this moment, in words; empty if nobody does."""
+    def activity(self) -> list[str]:
+        """Descriptions of its active workers and open leases; empty if there are none."""
         ...
 
     def rows(self, table: str, block: range) -> Iterator[Row]:
-        """The rows of a block, read as they are asked for."""
+        """The rows of a block, read lazily."""
         ...
 
     def settings(self) -> Settings:
-        """What comes last."""
+        """The data that is copied last."""
         ...
 
     def events_since(self) -> int:
-        """How many events were written to it since this moment."""
+        """The number of events written since the snapshot."""
         ...
 
-    def look_again(self) -> None:
-        """Another moment: now."""
+    def refresh(self) -> None:
+        """Take a new snapshot."""
         ...
 
 
 class Target(CopySide, Protocol):
-    """A store that is moved into; nobody else can use it until the move is finished."""
+    """A store that is copied into; no other process can use it until the copy is finished."""
 
     def begin(self, old: Source) -> Begun:
-        """Closes the store to others, and refuses one that is in use.
+        """Close the store to other processes, and refuse one that is in use.
 
-        From now on a run that began earlier can write nothing more.
+        From now on an earlier run can write nothing more.
         """
         ...
 
     def replace(self, table: str, block: range, rows: Iterator[Row]) -> None:
-        """These rows instead of whatever is in the block: all of them or none."""
+        """Replace the rows of the block, all or nothing."""
         ...
 
     def finishing(self, settings: Settings) -> AbstractContextManager[None]:
-        """Writes what comes last; the store is opened to others if what is done within this raises nothing."""
+        """Write the last data; open the store to other processes if the block raises nothing."""
         ...
 
 
 @runtime_checkable
 class SupportsCopyOut(Protocol):
-    """A store that can be moved to another."""
+    """A store that can be copied to another."""
 
     def copy_out(self) -> AbstractContextManager[Source]:
-        """The store as it is now. Whatever is done with it blocks: from a coroutine, use a thread."""
+        """A snapshot of the store. Every method blocks: from a coroutine, use a thread."""
         ...
 
 
 @runtime_checkable
 class SupportsCopyIn(Protocol):
-    """A store that others can be moved to."""
+    """A store that others can be copied to."""
 
     def copy_in(self) -> AbstractContextManager[Target]:
-        """The store, whether or not a move into it was left unfinished."""
+        """The store, also after an unfinished copy."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What a move did; it is only given once both stores were found to agree."""
+    """The result of a copy; it exists only if both stores agree."""
 
     source: str
     target: str
     begun: Begun
     inventory: Inventory
     copied: Mapping[str, int]
-    """Rows written by this run, by table; the others were there already."""
+    """Rows written by this run, by table; the others existed already."""
     left_behind: int
-    """Events written to the source since the moment that was moved."""
+    """Events written to the source since the snapshot."""
     seconds: float
 
 
@@ -184,25 +184,25 @@ def move(
     while_live: bool = False,
     on_step: Callable[[Step], None] = lambda _step: None,
 ) -> MoveReport:
-    """Moves everything, or goes on with it. Blocks: from a coroutine, use a thread.
+    """Copy everything, or continue an unfinished copy. Blocks: from a coroutine, use a thread.
 
-    MoveRefused if workers are alive in the source (unless `while_live`), or if the target has jobs of its own. The
-    source is never changed; if it goes on meanwhile, that is brought too, as far as it can be caught up with. Killed
-    at any moment, the move can be started again.
+    Raise MoveRefused if workers are alive in the source (unless `while_live`), or if the target has other jobs. The
+    source is never changed. If it changes meanwhile, the changes are copied too, as far as the copy can catch up. After
+    a kill, the copy can be started again.
     """
     began = perf_counter()
     with source.copy_out() as old, target.copy_in() as new:
         if not while_live:
-            _refuse_life(old)
+            _refuse_if_active(old)
         begun = new.begin(old)
         copied: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
         if begun is not Begun.FINISHED:
-            copied.update(_bring(old, new, on_step))
-            for _ in range(_CATCHING_UP):
+            copied.update(_copy_blocks(old, new, on_step))
+            for _ in range(_CATCH_UP_PASSES):
                 if old.events_since() == 0:
                     break
-                old.look_again()
-                copied.update(_bring(old, new, on_step))
+                old.refresh()
+                copied.update(_copy_blocks(old, new, on_step))
         inventory = old.inventory()
         if begun is not Begun.FINISHED:
             with new.finishing(old.settings()):
@@ -218,8 +218,8 @@ def move(
         )
 
 
-def _bring(old: Source, new: Target, on_step: Callable[[Step], None]) -> dict[str, int]:
-    """Copies every block that differs; returns the rows written, by table."""
+def _copy_blocks(old: Source, new: Target, on_step: Callable[[Step], None]) -> dict[str, int]:
+    """Copy every block that differs; return the rows written, by table."""
     counts = old.inventory().tables
     total, done = sum(counts[table] for table in TABLES), 0
     copied = dict.fromkeys(TABLES, 0)
@@ -235,15 +235,15 @@ def _bring(old: Source, new: Target, on_step: Callable[[Step], None]) -> dict[st
 
 
 def _reported(rows: Iterator[Row], on_step: Callable[[Step], None], begun: Step) -> Iterator[Row]:
-    """The same rows, with reports on the way: with large payloads one block may take minutes."""
+    """Pass the rows through and report progress: a block with large payloads may take minutes."""
     for number, row in enumerate(rows, start=1):
         yield row
-        if number % _TOLD_EVERY == 0:
+        if number % _REPORT_EVERY == 0:
             on_step(begun._replace(done=begun.done + number))
 
 
 def _blocks(table: str, *sides: CopySide) -> Iterator[range]:
-    """All blocks that have rows in any of them, from the lowest numbers up."""
+    """All blocks that have rows on any side, in ascending order."""
     spans = [span for side in sides if (span := side.span(table)) is not None]
     if spans:
         lowest, highest = min(low for low, _ in spans), max(high for _, high in spans)
@@ -251,12 +251,12 @@ def _blocks(table: str, *sides: CopySide) -> Iterator[range]:
             yield range(start, start + BLOCK)
 
 
-def _refuse_life(old: Source) -> None:
-    signs = old.signs_of_life()
+def _refuse_if_active(old: Source) -> None:
+    signs = old.activity()
     if signs:
         raise MoveRefused(
-            f"{old.name} is at work: {'; '.join(signs)}. Stop the workers and wait a minute, then run this again; or "
-            "add --while-live, and jobs that run now will run in both places"
+            f"{old.name} is in use: {'; '.join(signs)}. Stop the workers and wait a minute, then run this again; or "
+            "add --while-live, and jobs that run now will run in both stores"
         )
 
 
@@ -266,7 +266,7 @@ def _verify(old: Source, new: Target, wanted: Inventory) -> None:
     odd += [
         f"queue {queue}" for queue in {**wanted.jobs, **found.jobs} if wanted.jobs.get(queue) != found.jobs.get(queue)
     ]
-    odd += ["what is kept with tags"] if wanted.tags != found.tags else []
+    odd += ["the rows of tags"] if wanted.tags != found.tags else []
     odd += [
         f"{table} {block.start} to {block.stop - 1}"
         for table in TABLES
@@ -276,16 +276,16 @@ def _verify(old: Source, new: Target, wanted: Inventory) -> None:
     if odd:
         more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
         raise MoveRefused(
-            f"{new.name} does not agree with {old.name} on {', '.join(odd[:_NAMED])}{more}. "
-            "It stays closed to workers; run this again, and what differs is copied again"
+            f"{new.name} differs from {old.name} in {', '.join(odd[:_NAMED])}{more}. "
+            "It stays closed to workers; run this again to copy what differs"
         )
 
 
-def signs_of(heard: Iterable[Row], held: Iterable[Row], now: int) -> list[str]:
-    """Workers with when they were heard of, and owners of leases with their number and end, in words."""
-    workers = [f"worker {name} was heard of {max(0, now - seen) // SECOND} seconds ago" for name, seen in heard]
+def describe_activity(heard: Iterable[Row], held: Iterable[Row], now: int) -> list[str]:
+    """Describe workers by their last heartbeat, and owners of leases by their jobs and latest expiry."""
+    workers = [f"worker {name} sent a heartbeat {max(0, now - seen) // SECOND} seconds ago" for name, seen in heard]
     leases = [
-        f"{owner or 'somebody'} holds {jobs} {'job' if jobs == 1 else 'jobs'} {_until(ends)}"
+        f"{owner or 'an unknown worker'} holds {jobs} {'job' if jobs == 1 else 'jobs'} {_until(ends)}"
         for owner, jobs, ends in held
     ]
     return _few(workers) + _few(leases)
@@ -293,7 +293,7 @@ def signs_of(heard: Iterable[Row], held: Iterable[Row], now: int) -> list[str]:
 
 def _until(moment: int) -> str:
     if moment == _NEVER:
-        return "under a lease without an end"
+        return "under a lease without expiry"
     return f"until {from_micros(moment):%H:%M:%S} UTC"
 
 

@@ -1,4 +1,4 @@
-"""The contract on top of any store that has a write transaction and a reader."""
+"""The backend contract on top of any store that has a write transaction and a reader."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ R = TypeVar("R")
 _log = logger("longshore.schedules")
 
 _QUEUES_AT_ONCE = 20
-"""Queues one transaction of retention looks through: some milliseconds, if there is nothing to remove."""
+"""The queues that one retention transaction visits: some milliseconds if there is nothing to remove."""
 _CLEANED_AT_ONCE = 1_000
-"""Rows one transaction removes when it cleans up, so that a large clean-up never holds up other writers."""
+"""The rows that one clean-up transaction removes, so that other writers do not wait long."""
 
 
 class TransactionalBackend(RunsOperations, Backend):
-    """Everything but the storing. A store supplies `_write`, `_read`, its signal and `close`."""
+    """The contract without storage; a store adds `_write`, `_read`, `close`. See docs/write-a-backend.md."""
 
     _signal: ChangeSignal
     _any_limited: Callable[[Sequence[str] | None], bool] | None = None
-    """On a store with many writers: whether one of these queues (None is all) has limits, so that claims from it wait
-    for each other. Completions are then settled in a transaction of their own, which does not wait for claims."""
+    """On a store with many writers: whether one of these queues (None is all) has limits, so that its claims wait for
+    each other. Completions are then settled in a separate transaction, which does not wait for claims."""
     _retention_begins = ""
-    """The queue that retention looks at first: the one at which it last stopped."""
+    """The queue where retention stopped last; the next call starts there."""
 
     @cached_property
     def _clocks(self) -> schedules.Clocks:
         return schedules.Clocks()
 
-    # -- a job comes in
+    # -- enqueue
 
     async def enqueue_job(self, job: Job) -> str:
         return await self._write(enqueue.enqueue_job, job)
@@ -97,7 +97,7 @@ class TransactionalBackend(RunsOperations, Backend):
                     return await self._store_within(connection, batch, enqueue.add_jobs, in_use, same_only)
                 return await self._write(enqueue.add_jobs, batch, in_use, same_only)
             except DuplicateJob as error:
-                if in_use.issuperset(error.job_ids):  # gone when it was looked for, and there again
+                if in_use.issuperset(error.job_ids):  # it was removed and added again meanwhile
                     raise
                 in_use |= frozenset(error.job_ids)
 
@@ -110,13 +110,13 @@ class TransactionalBackend(RunsOperations, Backend):
         *args: P.args,  # noqa: ARG002 - as above
         **kwargs: P.kwargs,  # noqa: ARG002 - as above
     ) -> R:
-        """Runs an operation that stores jobs inside the caller's own transaction, if the store can join it."""
+        """Run an operation that stores jobs inside the caller's transaction, if the store can join it."""
         raise InvalidArgument("connection", f"this backend cannot join a transaction of {type(connection).__name__}")
 
     async def accept_jobs(self, job_ids: Sequence[str]) -> None:
         await self._write(enqueue.accept_jobs, check_names("job_ids", job_ids))
 
-    # -- a worker takes it and keeps it
+    # -- claim and renew
 
     async def dequeue_jobs(
         self,
@@ -160,7 +160,7 @@ class TransactionalBackend(RunsOperations, Backend):
         check_name("job_id", job_id)
         await self._write(job_updates.save_checkpoint, job_id, pack("checkpoint", data), checks.lease(lease))
 
-    # -- it ends
+    # -- settle
 
     async def complete_job(self, job_id: str, result: bytes | None = None, *, lease: Lease | None = None) -> Freed:
         check_name("job_id", job_id)
@@ -228,7 +228,7 @@ class TransactionalBackend(RunsOperations, Backend):
                 raise
             raise ClaimFailed(report, error) from error
 
-    # -- somebody calls it off, or its worker vanishes
+    # -- cancel and recover
 
     async def cancel_jobs(
         self,
@@ -265,7 +265,7 @@ class TransactionalBackend(RunsOperations, Backend):
     async def reset_running_jobs(self, *, queue: str | None = None) -> None:
         await self._write(maintenance.reset_running_jobs, checks.optional_queue(queue))
 
-    # -- somebody looks
+    # -- read
 
     async def now(self) -> datetime:
         return await self._read(reads.now)
@@ -320,16 +320,16 @@ class TransactionalBackend(RunsOperations, Backend):
         seen = self._signal.count
         await self._listen()
         if after is not None:
-            if await self._read(reads.goes_on_after, after):
+            if await self._read(reads.has_events_after, after):
                 return True
             if micros == 0:  # the log decides; a hint may belong to an event before the cursor
                 return False
         return await self._signal.wait(seen, micros / SECOND)
 
     async def _listen(self) -> None:
-        """Called before a wait: refuses if closed, and begins to listen for other processes where there are any."""
+        """Prepare for a wait: raise if closed, and listen for other processes if the store has any."""
 
-    # -- an operator acts
+    # -- operate
 
     async def retry_job(self, job_id: str, *, reset: bool = True, actor: str = "") -> None:
         check_name("job_id", job_id)
@@ -370,7 +370,7 @@ class TransactionalBackend(RunsOperations, Backend):
     async def list_queues(self) -> list[QueueInfo]:
         return await self._read(reads.list_queues)
 
-    # -- time passes
+    # -- schedules, retention and workers
 
     async def put_schedule(self, schedule: Schedule, *, keep_pause: bool = False) -> Schedule:
         return await self._write(schedules.put_schedule, schedule, checks.flag("keep_pause", keep_pause))
@@ -406,7 +406,7 @@ class TransactionalBackend(RunsOperations, Backend):
                 "the clock was set back; schedule %r fires next at %s", schedule.id, schedule.next_run_at or "no time"
             )
         for schedule in fired.stopped:
-            _log.error("schedule %r is paused, for its jobs cannot be made any more: %s", schedule.id, schedule.error)
+            _log.error("schedule %r is paused because its jobs cannot be created: %s", schedule.id, schedule.error)
         return fired.jobs
 
     async def cleanup_expired_jobs(self, ttl: Duration, *, queue: str | None = None) -> int:
@@ -435,9 +435,9 @@ class TransactionalBackend(RunsOperations, Backend):
         )
 
     async def apply_retention(self, limit: int = 1000) -> int:
-        """A few queues in each transaction, from where the last call left off: a thousand of them hold nobody up."""
+        """Visit a few queues in each transaction, from where the last call stopped, so that no writer waits long."""
         most = checks.limit(limit)
-        names = await self._read(_queues_ever_seen)
+        names = await self._read(_known_queues)
         begin = bisect_left(names, self._retention_begins)
         names = names[begin:] + names[:begin]
         removed = 0
@@ -451,7 +451,7 @@ class TransactionalBackend(RunsOperations, Backend):
         return removed + await self._write(maintenance.forget, most - removed)
 
     async def heartbeat_worker(self, worker: WorkerInfo) -> None:
-        await self._write(_put_worker, checks.worker(worker))  # for people: it must not hold up a renewal
+        await self._write(_put_worker, checks.worker(worker))  # not urgent: it must not delay a lease renewal
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._read(_workers)
@@ -464,7 +464,7 @@ class TransactionalBackend(RunsOperations, Backend):
         await self._write(_record_worker_event, checks.worker_event(event), worker_id, name, checks.detail(detail))
 
 
-_queues_ever_seen: Operation[Reader, [], list[str]] = Operation(lambda view: sorted(view.queues_ever_seen()))
+_known_queues: Operation[Reader, [], list[str]] = Operation(lambda view: sorted(view.known_queues()))
 _schedules: Operation[Reader, [], list[Schedule]] = Operation(lambda view: view.schedules(None))
 _workers: Operation[Reader, [], list[WorkerInfo]] = Operation(lambda view: view.workers())
 _put_worker: Operation[Transaction, [WorkerInfo], None] = Operation(lambda tx, worker: tx.put_worker(worker))

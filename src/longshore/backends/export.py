@@ -1,4 +1,4 @@
-"""Export: whole tables read in parts by several processes at once."""
+"""Export: whole tables read in parts by several processes in parallel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a column holds, and how a store gives it."""
+    """The type of a column, and how a store returns it."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -25,7 +25,7 @@ class Kind(Enum):
     FLAG = "flag"
     DATA = "data"
     NAMES = "names"
-    """A JSON list of text, or nothing for an empty one."""
+    """A JSON list of text, or null for an empty one."""
 
 
 _T, _I, _M = Kind.TEXT, Kind.INTEGER, Kind.MOMENT
@@ -55,7 +55,7 @@ Operator = Literal["=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
 
 
 class Condition(NamedTuple):
-    """What a column of a row must hold; moments are given in microseconds."""
+    """A condition on a column; times are in microseconds."""
 
     column: str
     operator: Operator
@@ -63,14 +63,14 @@ class Condition(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The rows after one position and up to another: events by their place in the log, others by the job's uid."""
+    """The rows after one position and up to another: events by their position in the log, others by the job's uid."""
 
     after: int
     through: int
 
 
-class Place(NamedTuple):
-    """A position of the log as the columns of an event tell it; `xid` is 0 where a store has none."""
+class LogPosition(NamedTuple):
+    """A position of the log as the columns of an event; `xid` is 0 where a store has none."""
 
     xid: int
     number: int
@@ -79,13 +79,13 @@ class Place(NamedTuple):
 _NUMBER_BITS = 63
 
 
-def place_of(position: int) -> Place:
-    """Where in the columns a position lies: first the transaction, then the event within it."""
-    return Place(position >> _NUMBER_BITS, position & (1 << _NUMBER_BITS) - 1)
+def log_position(position: int) -> LogPosition:
+    """Split a position into its columns: the transaction, then the event within it."""
+    return LogPosition(position >> _NUMBER_BITS, position & (1 << _NUMBER_BITS) - 1)
 
 
 class Wanted(NamedTuple):
-    """What is to be read of a table."""
+    """The columns and rows to read of a table."""
 
     table: str
     columns: Sequence[str]
@@ -93,26 +93,26 @@ class Wanted(NamedTuple):
 
 
 class BulkReader(Protocol):
-    """A store as those see it who only read. Everything blocks: from a coroutine, use a thread."""
+    """Reads a store in bulk. Every method blocks: from a coroutine, use a thread."""
 
     def log_ends(self) -> LogEnds:
-        """Where the event log stands: up to its last position nothing comes in any more."""
+        """The positions of the event log: up to its last position no event is added any more."""
         ...
 
     def position_after(self, start: int, events: int, last: int) -> int:
-        """The position of the event so many after this one, or `last` if there are not as many up to there."""
+        """The position of the event that is `events` after this one, or `last` if there are fewer."""
         ...
 
     def parts(self, table: str, count: int, within: Part | None = None) -> list[Part]:
-        """The rows there are now in about so many parts of about the same size.
+        """Split the current rows into about `count` parts of about the same size.
 
-        Events are never changed, so any number of parts read at any time are one picture of the log. Jobs and logs
-        are one picture within one part.
+        Events never change, so parts read at different times form one consistent log. Jobs and logs are consistent
+        within one part.
         """
         ...
 
     def batches(self, wanted: Wanted, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        """The columns of the rows of a part, as they are stored, by one snapshot."""
+        """Read the columns of a part's rows, as stored, in one snapshot."""
         ...
 
 
@@ -121,5 +121,5 @@ class SupportsExport(Protocol):
     """A store that other processes can read in bulk."""
 
     def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
-        """A reader with connections of its own."""
+        """A reader with its own connections."""
         ...

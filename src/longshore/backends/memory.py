@@ -1,4 +1,4 @@
-"""The store in plain dicts, for tests and as the specification: what others do with indexes, it does by looking."""
+"""The store in plain dicts, for tests and as the specification: it scans where other stores use an index."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from longshore.core.errors import DuplicateJob, QueueClosed
 from longshore.core.explain import Holder
 from longshore.core.filters import matches
 from longshore.core.job import Job, LogEntry
-from longshore.core.job_record import Record, Tombstone, copy_of, job_of, kept_after, standing_order
+from longshore.core.job_record import Record, Tombstone, claim_order, copy_of, job_of, kept_after
 from longshore.core.schedule import Schedule
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros, optional_moment, to_micros
@@ -53,7 +53,7 @@ R = TypeVar("R")
 
 
 class MemoryBackend(SupportsTokens, TransactionalBackend):
-    """Jobs that live as long as this object."""
+    """Jobs that exist as long as this object."""
 
     capabilities = Capabilities()
 
@@ -98,7 +98,7 @@ class _Tombstone(NamedTuple):
 
 
 class MemoryStore:
-    """Transaction and reader in one: the lock around it makes every operation atomic."""
+    """Transaction and reader in one: the lock around it makes every operation atomic. See docs/write-a-backend.md."""
 
     token_prefix = ""
 
@@ -106,7 +106,7 @@ class MemoryStore:
         self.time = clock
         self.now = 0
         self.version = 0
-        """Counts what whoever waits for a change would want to know of."""
+        """Counts changes that wake waiting callers."""
         self._jobs: dict[str, Record] = {}
         self._tombstones: dict[int, _Tombstone] = {}
         self._edges: dict[tuple[int, str], Edge] = {}
@@ -138,7 +138,7 @@ class MemoryStore:
         return self._where(lambda r: set(tags) <= set(r.tags) and queue in (None, r.queue))
 
     def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
-        pass  # whoever holds the lock is alone
+        pass  # the lock is exclusive
 
     def jobs_held(self, owner: str | None, queue: str | None) -> list[Record]:
         return self._where(
@@ -283,7 +283,7 @@ class MemoryStore:
         return {job_id: known[job_id] for job_id in job_ids if job_id in known}
 
     def _remembered(self) -> Iterator[_Tombstone]:
-        """Oldest job first, so that of several with one id or key the last is what remains."""
+        """Oldest job first, so that the newest of several with one id or key wins."""
         return (stone for _, stone in sorted(self._tombstones.items()) if stone.removed_at > self.now - KEY_TTL)
 
     # -- dependencies
@@ -319,7 +319,7 @@ class MemoryStore:
             stopped |= dict.fromkeys(edge.dependent_uid for edge in leading_on)
         return sorted(found)
 
-    def unsure_edges(self, _limit: int) -> list[Edge]:
+    def unverified_edges(self, _limit: int) -> list[Edge]:
         return []
 
     def edges_from(self, job_id: str) -> list[Edge]:
@@ -343,7 +343,7 @@ class MemoryStore:
             eligible=sum(record.status in ELIGIBLE for record in jobs),
         )
 
-    def queues_ever_seen(self) -> list[str]:
+    def known_queues(self) -> list[str]:
         return sorted({*self.queue_states(None), *(event.queue for event in self._events.values())})
 
     def put_queue(self, state: QueueState) -> None:
@@ -399,8 +399,8 @@ class MemoryStore:
         self.save(changes)
         return [job_of(change.record) for change in changes]
 
-    def give_back_keys(self, queue: QueueState, given_back: Mapping[str, int]) -> None:
-        for key, jobs in given_back.items():
+    def release_keys(self, queue: QueueState, released: Mapping[str, int]) -> None:
+        for key, jobs in released.items():
             self._keys.setdefault((queue.name, key), KeyState(queue.name, key)).running_count -= jobs
 
     def candidates(
@@ -412,9 +412,7 @@ class MemoryStore:
             return due and known and record.queue == queue.name and set(tags) <= set(record.tags)
 
         found = self._where(waits)
-        return iter(
-            sorted(Candidate(*standing_order(r), r.queue, r.concurrency_key, r.expires_at, False) for r in found)
-        )
+        return iter(sorted(Candidate(*claim_order(r), r.queue, r.concurrency_key, r.expires_at, False) for r in found))
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         return {key: dataclasses.replace(self._keys.get((queue, key)) or KeyState(queue, key)) for key in keys}
@@ -424,7 +422,7 @@ class MemoryStore:
             self._keys[state.queue, state.key] = dataclasses.replace(state)
 
     def block(self, uids: Sequence[int]) -> None:
-        """Nothing to do: this store has no index to keep short."""
+        """No-op: this store has no index to keep short."""
 
     def block_ahead(self, _queue: QueueState, _among: int) -> int:
         return 0
@@ -433,7 +431,7 @@ class MemoryStore:
         return False
 
     def unblock(self, _queue: str, _slots: Mapping[str, int]) -> None:
-        """As above."""
+        """No-op, as above."""
 
     def keys_with_ended_windows(self, _queue: QueueState) -> list[KeyState]:
         return []
@@ -450,7 +448,7 @@ class MemoryStore:
             for pair, window in windows.items():
                 self._keys.setdefault(pair, KeyState(*pair)).window = window
 
-    # -- notes, events, schedules, workers
+    # -- job updates, events, schedules, workers
 
     def write_progress(self, change: Change) -> None:
         self.save([change])
@@ -516,7 +514,7 @@ class MemoryStore:
             self._pruned[queue] = old[-1]
         return len(old)
 
-    # -- the view
+    # -- reads
 
     def job(self, job_id: str) -> Record | None:
         return self._jobs.get(job_id)
@@ -526,7 +524,7 @@ class MemoryStore:
 
         def shown(record: Record) -> bool:
             beyond = past is None or (record.uid > past if oldest_first else record.uid < past)
-            timely = due is None or record.status not in ELIGIBLE or record.comes(now) is not due
+            timely = due is None or record.status not in ELIGIBLE or record.is_delayed(now) is not due
             return beyond and timely and matches(wanted, record)
 
         found = [record for record in self._jobs.values() if shown(record)]
@@ -539,7 +537,7 @@ class MemoryStore:
         return min([record.eligible_at for record in self._coming(queues, after) if not record.lifo], default=None)
 
     def _coming(self, queues: Sequence[str] | None, now: int) -> list[Record]:
-        return self._where(lambda record: record.comes(now) and (queues is None or record.queue in queues))
+        return self._where(lambda record: record.is_delayed(now) and (queues is None or record.queue in queues))
 
     def tallies(self, tags: Sequence[str], queue: str | None) -> dict[JobStatus, Tally]:
         tallies: dict[JobStatus, Tally] = defaultdict(lambda: Tally(0, 0))
@@ -591,7 +589,7 @@ class MemoryStore:
     def ahead_of(self, record: Record, now: int, limit: int) -> int:
         def stands_before(other: Record) -> bool:
             in_line = other.queue == record.queue and other.status in ELIGIBLE and other.eligible_at <= now
-            return in_line and standing_order(other) < standing_order(record)
+            return in_line and claim_order(other) < claim_order(record)
 
         return min(len(self._where(stands_before)), limit)
 
@@ -640,5 +638,5 @@ class MemoryTokens:
     def forget_tokens(self, over_at: int) -> None:
         moment = from_micros(over_at)
         for token in list(self._known.values()):
-            if token.over_since(moment) is not None:
+            if token.ended_at(moment) is not None:
                 del self._known[token.id]

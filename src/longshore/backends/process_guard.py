@@ -17,14 +17,14 @@ R = TypeVar("R")
 
 
 class ProcessGuard:
-    """Refuses calls after `close`, and calls from a process that forked. A backend says what `close` releases."""
+    """Rejects calls after `close`, and calls from a forked process. A backend says what `close` releases."""
 
     _signal: ChangeSignal
 
     def __init__(self) -> None:
         self._closed = False
         self._process: int | None = None
-        """Whose it is: that of its first use, for only then are there threads and connections to be left behind."""
+        """The process of its first use: from then on it has threads and connections, which a fork does not copy."""
         self._releasing = threading.Lock()
         self._released = False
 
@@ -35,32 +35,32 @@ class ProcessGuard:
             self._process = os.getpid()
         if os.getpid() != self._process:
             raise BackendUnavailable(
-                "this backend was used before a fork, and its threads and connections stayed behind; "
-                "call connect(url) anew"
+                "this backend was used before a fork, and its threads and connections are in the parent process; "
+                "call connect(url) again"
             )
 
     async def _in_thread(self, threads: Executor, work: Callable[..., R], *args: Any) -> R:
-        """Runs the work in one of these threads."""
+        """Run the work in one of these threads."""
         self._refuse_if_closed()
         try:
             working = asyncio.get_running_loop().run_in_executor(threads, work, *args)
-        except RuntimeError:  # the threads were ended between the two lines
+        except RuntimeError:  # the threads ended between the check and this call
             self._refuse_if_closed()
             raise
         return await working
 
     async def close(self) -> None:
         self._closed = True
-        if self._process not in (None, os.getpid()):  # threads, locks and connections are of the process that forked
+        if self._process not in (None, os.getpid()):  # threads, locks and connections belong to the parent process
             return
         self._signal.notify()
         released: Future[None] = Future()
         released.set_running_or_notify_cancel()
-        # not in the loop's own threads, which may be busy for as long as users like
-        threading.Thread(target=self._release_and_tell, args=(released,), name="longshore-closing").start()
+        # not in the event loop's default executor, which user code may keep busy
+        threading.Thread(target=self._release_and_report, args=(released,), name="longshore-closing").start()
         await asyncio.wrap_future(released)
 
-    def _release_and_tell(self, released: Future[None]) -> None:
+    def _release_and_report(self, released: Future[None]) -> None:
         try:
             self._release()
         except BaseException as error:
@@ -71,9 +71,9 @@ class ProcessGuard:
     def _release(self) -> None:
         with self._releasing:
             if not self._released:
-                self._let_go()
+                self._release_resources()
             self._released = True
 
     @abstractmethod
-    def _let_go(self) -> None:
-        """Ends its threads and closes its connections, once what was handed in is done."""
+    def _release_resources(self) -> None:
+        """End the threads and close the connections, once pending work is done."""

@@ -27,18 +27,18 @@ _PATTERN_FIELDS = (
     "parent_id",
     "options",
 )
-_as_json = json.JSONEncoder(ensure_ascii=False).encode  # made once: thousands of schedules may fire at a time
+_as_json = json.JSONEncoder(ensure_ascii=False).encode  # created once: thousands of schedules may fire together
 _SPANS: tuple[str, ...] = ("delay", "expires_at", "timeout")
 Standing = tuple[str, int | None, int | None, str | None, int, int | None]
 
 
 def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
-    """A row of `schedules`: what they are found by, what changes when they fire, and all else as text."""
+    """A row of `schedules`: the indexed columns, the columns that change when it fires, and the rest as text."""
     return (*schedule_standing(schedule), schedule.paused, schedule_text(schedule))
 
 
 def schedule_standing(schedule: Schedule) -> Standing:
-    """What changes whenever it fires, and that is all that is written then."""
+    """The columns that change when it fires; only these are written then."""
     return (
         schedule.id,
         _moment(schedule.next_run_at),
@@ -54,7 +54,7 @@ def _moment(moment: datetime | None) -> int | None:
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """What does not change when it fires, as text."""
+    """The fields that do not change when it fires, as JSON text."""
     job, repeat = schedule.job, schedule.repeat
     pattern = {name: getattr(job, name) for name in _PATTERN_FIELDS}
     pattern["options"] = dict(job.options)
@@ -89,7 +89,7 @@ def schedule_of(
     updated_at: int | None,
     text: str,
 ) -> Schedule:
-    """What `schedule_row` was given. Texts of older stores tell, too, where it stood when they were written."""
+    """Decode a row of `schedules`. Texts of older stores also hold the columns; those values are ignored."""
     body = json.loads(text)
     pattern, times = body.pop("job"), body.pop("repeat")
     pattern["payload"] = bytes.fromhex(pattern["payload"])
@@ -120,9 +120,9 @@ def _stretch(ends: list[int] | None) -> tuple[datetime, datetime] | None:
 _BLANK = JobTemplate(Job(id="", type=""))
 
 
-@lru_cache(maxsize=1024)  # many schedules come at the same times, and then they share this
+@lru_cache(maxsize=1024)  # many schedules share their times
 def _repeat_as_stored(fields: tuple[tuple[str, Any], ...]) -> Repeat:
-    """Without the checks: what was good when it was stored must stay readable, whatever a newer zone list says."""
+    """Skip the checks: a stored value must stay readable, even if a newer time zone database rejects it."""
     repeat = object.__new__(Repeat)
     known = dict(fields)
     known["every"] = None if known["every"] is None else timedelta(microseconds=known["every"])
@@ -134,7 +134,7 @@ def _repeat_as_stored(fields: tuple[tuple[str, Any], ...]) -> Repeat:
 
 
 def worker_text(worker: WorkerInfo) -> str:
-    """A worker as text."""
+    """A worker as JSON text."""
     body = {spec.name: getattr(worker, spec.name) for spec in dataclasses.fields(worker)}
     body["detail"] = dict(worker.detail)
     for name in ("started_at", "seen_at"):
@@ -143,7 +143,7 @@ def worker_text(worker: WorkerInfo) -> str:
 
 
 def worker_of(text: str) -> WorkerInfo:
-    """What `worker_text` was given."""
+    """Decode the text of `worker_text`."""
     body: dict[str, Any] = json.loads(text)
     for name in ("started_at", "seen_at"):
         body[name] = None if body[name] is None else from_micros(body[name])

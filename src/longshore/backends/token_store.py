@@ -24,52 +24,52 @@ from longshore.core.transitions import note
 from longshore.core.validation import check_name, check_names
 
 MOST_TOKENS = 10_000
-"""In force at once: each is a person or a program, and somebody must be able to look them over."""
+"""The most valid tokens, so that an administrator can review the list."""
 KEEP_TOKENS = timedelta(days=30)
-"""How long one that is over stays listed, as one of the last `MOST_TOKENS` of these."""
+"""How long an expired or revoked token stays listed, among the last `MOST_TOKENS` of these."""
 
 
 _NO_QUEUE = ""
-"""What is of no queue: the events of tokens, and the turn to make one."""
+"""The queue name of token events, and of the lock for creating a token."""
 
 
 class Found(NamedTuple):
-    """A token, and the moment of the store's clock at which it was looked up."""
+    """A token, and the store's time of the lookup."""
 
     token: Token | None
     now: datetime
 
 
 class TokenRows(Protocol):
-    """The stored tokens, as a transaction has them; a reader has the first two methods."""
+    """The stored tokens in a transaction; a reader has the first two methods."""
 
     def tokens(self) -> list[Token]:
-        """All of them, by name."""
+        """All tokens, by name."""
         ...
 
     def token(self, token_id: str) -> Token | None:
-        """One of them."""
+        """The token, or None."""
         ...
 
     def put_token(self, token: Token) -> None:
-        """Stores a new one."""
+        """Store a new token."""
         ...
 
     def revoke_token(self, token_id: str) -> None:
-        """Revoked now, unless it was before."""
+        """Set the revocation time to now, unless it is set."""
         ...
 
     def touch_tokens(self, token_ids: Sequence[str]) -> None:
-        """Used now."""
+        """Set the time of last use to now."""
         ...
 
     def forget_tokens(self, over_at: int) -> None:
-        """Drops those that were over at this moment."""
+        """Delete the tokens that had expired or were revoked at this time."""
         ...
 
 
 class NewToken(NamedTuple):
-    """What was asked for, checked."""
+    """The checked arguments of a new token."""
 
     id: str
     secret: str
@@ -82,23 +82,23 @@ class NewToken(NamedTuple):
 
 @operation()
 def issue_token(tx: Transaction, new: NewToken) -> Issued:
-    """Stores its hash."""
+    """Store a new token with the hash of its secret."""
     rows = _rows(tx)
     now = from_micros(tx.now)
     ends = None if new.expires_in is None else from_micros(tx.now + new.expires_in)
     if new.no_later_than is not None and (ends is None or ends > new.no_later_than):
         raise InvalidArgument(
-            "expires_in", f"must end no later than whoever makes it, at {new.no_later_than.isoformat()}"
+            "expires_in", f"must not end after the token that creates it, at {new.no_later_than.isoformat()}"
         )
-    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # of two who want one name at once, the second waits and sees the first
+    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # a concurrent token with the same name waits here and then sees this one
     known = rows.tokens()
     live = [other for other in known if other.standing(now) == "live"]
     if len(live) >= MOST_TOKENS:
         raise InvalidArgument(
-            "name", f"{len(live):,} tokens are in force, and no more may be; revoke those that nobody uses"
+            "name", f"{len(live):,} tokens are valid, which is the maximum; revoke tokens that are not used"
         )
     if any(other.name == new.name for other in live):
-        raise InvalidArgument("name", f"{new.name!r} is the name of a token in force; revoke it, or choose another")
+        raise InvalidArgument("name", f"{new.name!r} is the name of a valid token; revoke it, or choose another name")
     _forget_those_long_over(rows, known, now)
     token = Token(
         id=new.id,
@@ -115,7 +115,7 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
 
 
 def _forget_those_long_over(rows: TokenRows, known: Sequence[Token], now: datetime) -> None:
-    ends = sorted((end for token in known if (end := token.over_since(now)) is not None), reverse=True)
+    ends = sorted((end for token in known if (end := token.ended_at(now)) is not None), reverse=True)
     until = max([now - KEEP_TOKENS, *ends[MOST_TOKENS : MOST_TOKENS + 1]])
     if ends and ends[-1] <= until:
         rows.forget_tokens(to_micros(until))
@@ -123,9 +123,9 @@ def _forget_those_long_over(rows: TokenRows, known: Sequence[Token], now: dateti
 
 @operation()
 def revoke_token(tx: Transaction, token_id: str) -> Token:
-    """Marked, not removed: whose name stands in the log can still be looked up."""
+    """Mark the token as revoked. It stays stored, so that its name in the event log can be looked up."""
     rows = _rows(tx)
-    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # whoever makes one may forget this one
+    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # creating a token may delete this one
     known = rows.token(token_id)
     if known is None:
         raise TokenNotFound(token_id)
@@ -133,12 +133,12 @@ def revoke_token(tx: Transaction, token_id: str) -> Token:
     if known.revoked_at is None:
         _sign(tx, known, "token.revoked")
     revoked = rows.token(token_id)
-    assert revoked is not None  # it was there a moment ago, in this transaction
+    assert revoked is not None  # it was read above, in this transaction
     return revoked
 
 
 def _sign(tx: Transaction, token: Token, event: str) -> None:
-    """Recorded whoever did it."""
+    """Record the event, with or without an actor."""
     detail: dict[str, Any] = {"token_id": token.id, "name": token.name, "scopes": sorted(token.scopes)}
     if token.queues is not None:
         detail["queues"] = sorted(token.queues)
@@ -147,24 +147,24 @@ def _sign(tx: Transaction, token: Token, event: str) -> None:
 
 @operation()
 def note_token_use(tx: Transaction, token_ids: Sequence[str]) -> None:
-    """For people who wonder which tokens can go."""
+    """Record the last use, which shows the tokens that are not used."""
     _rows(tx).touch_tokens(token_ids)
 
 
 @operation()
 def list_tokens(view: Reader) -> list[Token]:
-    """All of them."""
+    """All tokens."""
     return _rows(view).tokens()
 
 
 @operation()
 def find_token(view: Reader, token_id: str) -> Found:
-    """Looked up, with the time by which it is to be judged."""
+    """The token with the store's time, which decides whether it is valid."""
     return Found(_rows(view).token(token_id), from_micros(view.time()))
 
 
 def _rows(store: Transaction | Reader) -> TokenRows:
-    rows: TokenRows = store.api_tokens  # type: ignore[union-attr]  # only stores that have it offer these operations
+    rows: TokenRows = store.api_tokens  # type: ignore[union-attr] # only stores with tokens offer these operations
     return rows
 
 
@@ -180,7 +180,7 @@ class SupportsTokens(RunsOperations):
         expires_in: Duration | None = None,
         no_later_than: datetime | None = None,
     ) -> Issued:
-        """A new token; it ends after `expires_in`, and with `no_later_than` it must end before that."""
+        """Create a token that ends after `expires_in`; with `no_later_than`, it must end by that time."""
         token_id = new_token_id()
         new = NewToken(
             token_id,
@@ -194,17 +194,17 @@ class SupportsTokens(RunsOperations):
         return await self._write(issue_token, new)
 
     async def list_tokens(self) -> list[Token]:
-        """All tokens by name, also those that ended or were revoked lately."""
+        """All tokens by name, also those that expired or were revoked recently."""
         return await self._read(list_tokens)
 
     async def find_token(self, token_id: str) -> Found:
-        """The token of this id, if there is one."""
+        """The token with this id, or None."""
         return await self._read(find_token, check_name("token_id", token_id))
 
     async def revoke_token(self, token_id: str) -> Token:
-        """From now on it opens nothing; TokenNotFound if there is none. A second time changes nothing."""
+        """Revoke the token at once, or raise TokenNotFound. Repeating it changes nothing."""
         return await self._write(revoke_token, check_name("token_id", token_id))
 
     async def note_token_use(self, token_ids: Sequence[str]) -> None:
-        """Notes that these were used now."""
+        """Record that these tokens were used now."""
         await self._write(note_token_use, check_names("token_ids", token_ids))

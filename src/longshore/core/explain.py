@@ -240,7 +240,7 @@ def _held(facts: Facts) -> Reason:
         after = f" Its lease expires at {_clock(ends)}, unless it is renewed."
     after += _stepped(facts, "the expiry of its lease was shifted with it", details)
     if job.status is JobStatus.CANCELLING:
-        text = f"It is being cancelled. It has been held {by} since {_clock(since)}; the worker has not acknowledged it.{after}"
+        text = f"It is being cancelled, and the worker has not acknowledged it. Held {by} since {_clock(since)}.{after}"
         return _reason("cancelling", text, **details)
     return _reason("running", f"It has been running since {_clock(since)}, held {by}.{after}", **details)
 

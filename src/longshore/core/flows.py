@@ -214,14 +214,14 @@ def _copied(step: Job, ids: Mapping[str, str], new: str, flow_id: str) -> Job:
         step,
         id=ids[step.id],
         parent_id=new,
-        expires_at=_as_long(step),
+        expires_at=_relative_expiry(step),
         depends_on=tuple(ids.get(name, name) for name in step.depends_on),
         on_dependency_failure=step.on_dependency_failure,
         options=options,
     )
 
 
-def _as_long(step: Job) -> Any:
+def _relative_expiry(step: Job) -> Any:
     """The original's time from creation to expiry."""
     if isinstance(step.expires_at, datetime) and step.created_at is not None:
         return step.expires_at - step.created_at
@@ -252,7 +252,7 @@ def _safe(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in " _-.:/" else f"#{ord(letter)};" for letter in text)
 
 
-def what_is_another(flow_id: str, steps: Mapping[str, Job], known: Iterable[Job]) -> str:
+def flow_conflict(flow_id: str, steps: Mapping[str, Job], known: Iterable[Job]) -> str:
     """Why jobs with the ids of these steps are not this flow, stored before; empty if they are.
 
     Unknown steps may have been removed since. Each step of a flow records how many steps there are.

@@ -73,7 +73,7 @@ FRONT = -(2**60)
 
 @dataclass(slots=True)
 class Record:
-    """One row of `jobs`, in column order. A store returns copies; an operation changes its copy and saves it."""
+    """One row of `jobs`. An operation changes its copy and saves it. See docs/write-a-backend.md."""
 
     uid: int = 0
     id: str = ""
@@ -148,7 +148,7 @@ class Record:
         """Whether `run_at` is in the future."""
         return self.run_at is not None and self.run_at > now
 
-    def comes(self, now: int) -> bool:
+    def is_delayed(self, now: int) -> bool:
         """Whether it is eligible but not due yet."""
         return self.status in ELIGIBLE and self.eligible_at > now
 
@@ -183,7 +183,7 @@ def copy_of(record: Record) -> Record:
     return Record(*_values(record))
 
 
-def standing_order(record: Record) -> tuple[int, int, int]:
+def claim_order(record: Record) -> tuple[int, int, int]:
     """The sort key of the order in which jobs are claimed."""
     return (record.priority, record.sort_key, record.uid)
 

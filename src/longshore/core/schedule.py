@@ -23,7 +23,7 @@ from longshore.core.validation import check_name, check_tags, new_id
 
 ON_TIME = 60 * SECOND
 """Under `catch_up="none"`, a run up to this late counts as on time: the scheduler's ticks are not exact."""
-MOST_MADE_UP = 20
+MOST_CAUGHT_UP = 20
 """The most missed runs of a schedule that one pass enqueues under `catch_up="all"`; the next pass continues. It is
 small so that many schedules progress together."""
 MOST_MISSED = 5_000
@@ -34,7 +34,7 @@ _LOOKBACKS = tuple(4 * 8**further for further in range(10))
 
 
 def due_runs(
-    repeat: Repeat, first: int, now: int, left: int | None, most: int = MOST_MADE_UP
+    repeat: Repeat, first: int, now: int, left: int | None, most: int = MOST_CAUGHT_UP
 ) -> tuple[list[int], int | None]:
     """The planned times from `first` on to run now, and the next one to wait for (None: no more).
 
@@ -51,7 +51,7 @@ def _due_runs(repeat: Repeat, first: int, now: int, most: int) -> tuple[tuple[in
     return tuple(due), upcoming
 
 
-def due_now(repeat: Repeat, times: Iterator[int], now: int, most: int = MOST_MADE_UP) -> tuple[list[int], int | None]:
+def due_now(repeat: Repeat, times: Iterator[int], now: int, most: int = MOST_CAUGHT_UP) -> tuple[list[int], int | None]:
     """Select the planned times to run now, by the catch-up policy, and the next one to wait for."""
     if repeat.catch_up == "all":
         due: list[int] = []
@@ -124,7 +124,7 @@ Stretch = tuple[datetime, datetime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A job that is enqueued repeatedly; `job` is the template, and each occurrence gets a new id."""
+    """A job that is enqueued repeatedly: `job` is the template of each occurrence. See docs/schedules.md."""
 
     id: str
     job: Job
@@ -332,7 +332,7 @@ def _left(schedule: Schedule) -> int | None:
     return None if schedule.repeat.limit is None else schedule.repeat.limit - schedule.run_count
 
 
-def firing(schedule: Schedule, now: int, most: int = MOST_MADE_UP) -> Firing:
+def firing(schedule: Schedule, now: int, most: int = MOST_CAUGHT_UP) -> Firing:
     """The jobs to enqueue now, at most `most`. Raise InvalidArgument if its times cannot be computed any more."""
     assert schedule.next_run_at is not None  # a due schedule has one
     planned, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, _left(schedule), most)

@@ -17,14 +17,14 @@ from longshore.core.validation import check_name, check_names
 
 PREFIX = "lsk_"
 """The prefix of every secret, for tools that scan repositories and logs."""
-NOBODY = "local"
+ANONYMOUS = "local"
 """The actor of a caller without a token; no token may have this name."""
 _SECRET = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_[0-9a-f]{{64}}")
 _SHOWN = re.compile(rf"{PREFIX}[0-9a-f]{{12}}_[0-9a-f]+", re.IGNORECASE)
 
 
 class Scope(StrEnum):
-    """What a caller may do. `admin` includes all other scopes."""
+    """What a caller may do. `admin` includes all other scopes. See docs/security.md."""
 
     READ = "read"
     """Read jobs, queues, schedules, workers, events and statistics."""
@@ -67,12 +67,12 @@ class Token:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "live"
 
-    def over_since(self, now: datetime) -> datetime | None:
+    def ended_at(self, now: datetime) -> datetime | None:
         """When the token expired or was revoked; None while it is valid."""
         ends = [end for end in (self.revoked_at, self.expires_at) if end is not None and end <= now]
         return min(ends, default=None)
 
-    def opens_with(self, secret: str) -> bool:
+    def has_secret(self, secret: str) -> bool:
         """Whether this is the token's secret, compared in constant time."""
         return hmac.compare_digest(self.hash, hash_of(secret))
 
@@ -113,8 +113,8 @@ def without_secrets(text: str) -> str:
 def check_token_name(value: object) -> str:
     """Check the name of a new token."""
     name = check_name("name", value)
-    if name == NOBODY:
-        raise InvalidArgument("name", f"{NOBODY!r} is reserved for callers without a token; choose another name")
+    if name == ANONYMOUS:
+        raise InvalidArgument("name", f"{ANONYMOUS!r} is reserved for callers without a token; choose another name")
     return name
 
 

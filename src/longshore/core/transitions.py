@@ -92,21 +92,21 @@ class Change:
             record.finalized_at = self.now
         self.events.append(event_of(record, self.now, event, source, target, detail, actor))
 
-    def tell(self, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
+    def add_event(self, event: str, detail: Mapping[str, Any] | None = None, actor: str = "") -> None:
         """Record an event that is not a transition."""
         self.events.append(event_of(self.record, self.now, event, None, None, detail, actor))
 
-    def tell_of_delay(self) -> bool:
+    def add_delayed(self) -> bool:
         """Record `job.delayed` if the job's `run_at` is in the future; return whether it is."""
         waits = self.record.waits(self.now)
         if waits:
-            self.tell("job.delayed", {"until": self.record.run_at})
+            self.add_event("job.delayed", {"until": self.record.run_at})
         return waits
 
-    def tell_when_due(self) -> None:
+    def add_delayed_or_promoted(self) -> None:
         """Record `job.delayed` if a newly eligible job must wait, else `job.promoted`."""
-        if not self.tell_of_delay():
-            self.tell("job.promoted")
+        if not self.add_delayed():
+            self.add_event("job.promoted")
 
 
 def event_of(
@@ -143,10 +143,10 @@ def added(record: Record, now: int) -> EventRow:
     """The first event of a new job."""
     first = copy_of(record)
     first.job_seq = 0
-    return event_of(first, now, "job.added", None, record.status, belongings(record))
+    return event_of(first, now, "job.added", None, record.status, origin(record))
 
 
-def belongings(record: Record) -> dict[str, str] | None:
+def origin(record: Record) -> dict[str, str] | None:
     """What the job belongs to. Its first event carries it, so that the event log alone has each job's key."""
     if record.concurrency_key is None and record.schedule_id is None and record.parent_id is None:
         return None
@@ -203,10 +203,10 @@ def accept(change: Change) -> None:
         raise InvalidTransition(record.id, record.status, JobStatus.INITIAL_PENDING, why)
     if record.deps_left:
         change.move(JobStatus.WAITING_CHILDREN, "job.accepted")
-        change.tell("job.waiting_children", {"waiting_for": record.deps_left})
+        change.add_event("job.waiting_children", {"waiting_for": record.deps_left})
     else:
         change.move(JobStatus.INITIAL_PENDING, "job.accepted")
-        change.tell_of_delay()
+        change.add_delayed()
 
 
 def claim(change: Change, assignee_id: str, token: str, lease_expires_at: int | None) -> None:
@@ -256,7 +256,7 @@ def fail(change: Change, error: str, retry_at: int | None, *, relative: bool = T
     _count_failure(change, error)
     record.run_at, record.relative = retry_at, relative
     change.move(target, "job.failed", _failure(change, error, final=False))
-    change.tell_when_due()
+    change.add_delayed_or_promoted()
 
 
 def bury(change: Change, error: str) -> None:
@@ -305,7 +305,7 @@ def release(change: Change, run_at: int | None, reason: str, *, relative: bool =
     target = after(record.id, record.status, Verb.RELEASE)
     record.run_at, record.relative = run_at, relative
     change.move(target, "job.released", {"reason": reason} if reason else None)
-    change.tell_of_delay()
+    change.add_delayed()
 
 
 LEASE_RAN_OUT = "its lease ran out"
@@ -329,10 +329,10 @@ def crash(change: Change, reason: str) -> None:
     if decision.bury:
         error = f"crashed {record.crashes} time{'s' * (record.crashes > 1)}; last crash: {reason}"
         record.error_message = error
-        change.tell("job.failed", _failure(change, error, final=True))
+        change.add_event("job.failed", _failure(change, error, final=True))
         change.move(JobStatus.DEAD, "job.dead", {"reason": error[:_SHOWN_ERROR]})
     else:
-        change.tell_when_due()
+        change.add_delayed_or_promoted()
 
 
 def cancel(change: Change) -> None:
@@ -354,7 +354,7 @@ def dependencies_completed(change: Change) -> None:
     """WAITING_CHILDREN to the queue."""
     record = change.record
     change.move(after(record.id, record.status, Verb.DEPENDENCIES_COMPLETED), "job.dependencies_completed")
-    change.tell_when_due()
+    change.add_delayed_or_promoted()
 
 
 def dependency_failed(change: Change, dependency: str) -> None:
@@ -384,11 +384,11 @@ def promote(change: Change) -> None:
     if not record.status.eligible:
         why = "only a delayed job can be promoted"
         raise InvalidTransition(record.id, record.status, "claimable now", why)
-    if record.comes(change.now):
+    if record.is_delayed(change.now):
         record.run_at = None
         record.updated_at = change.now
         record.set_sort_key(change.now)
-        change.tell("job.promoted")
+        change.add_event("job.promoted")
 
 
 def announce(change: Change) -> None:
@@ -396,7 +396,7 @@ def announce(change: Change) -> None:
     record = change.record
     record.announce_at = None
     record.updated_at = change.now
-    change.tell("job.promoted")
+    change.add_event("job.promoted")
 
 
 def update(change: Change, target: JobStatus, result: bytes | None, error: str, token: str) -> None:

@@ -23,7 +23,7 @@ _MANY_LISTS = 100_000
 _PIECES = 1_000
 
 
-def read_patiently(text: str, **hooks: Any) -> Any:
+def loads_incrementally(text: str, **hooks: Any) -> Any:
     """Like `json.loads`, but release the interpreter lock often: numbers and objects are decoded in Python.
 
     With many lists, these are decoded in Python too. That takes five times as long, but does not block other threads.
@@ -43,7 +43,7 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-def write_patiently(value: Any, **form: Any) -> str:
+def dumps_incrementally(value: Any, **form: Any) -> str:
     """Like `json.dumps`, but release the interpreter lock often."""
     return "".join(_joined(json.JSONEncoder(**form).iterencode(value)))
 
@@ -165,9 +165,7 @@ def check_bytes(field: str, value: object, *, limit: int = LARGEST_PAYLOAD) -> b
     """Check bytes against the size limit."""
     if type(value) is not bytes:
         if not isinstance(value, bytes | bytearray | memoryview):
-            raise InvalidArgument(
-                field, f"must be bytes, not {type(value).__name__}; encode it first, for example as JSON"
-            )
+            raise InvalidArgument(field, f"must be bytes, not {type(value).__name__}; encode it first, as JSON or text")
         value = bytes(value)
     if len(value) > limit:
         raise InvalidArgument(
@@ -190,9 +188,9 @@ def written_json(
     return check_bytes(field, write(value).encode(), limit=limit)
 
 
-def compact_patiently(value: object) -> str:
+def compact_incrementally(value: object) -> str:
     """Like `compact`, for a large value, without blocking other threads."""
-    return write_patiently(value, **_FORM)
+    return dumps_incrementally(value, **_FORM)
 
 
 def _walk(path: str, value: object, depth: int) -> None:
@@ -201,9 +199,7 @@ def _walk(path: str, value: object, depth: int) -> None:
     if isinstance(value, str):
         found = _SURROGATE.search(value)
         if found:
-            raise InvalidArgument(
-                path, f"contains a lone surrogate at position {found.start()}, which is not valid text"
-            )
+            raise InvalidArgument(path, f"has a lone surrogate at position {found.start()}, which is not valid text")
     elif isinstance(value, int):
         if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
             raise InvalidArgument(path, "is an integer beyond 64 bits; use a smaller number, or text")
@@ -242,7 +238,7 @@ def _is_easy(value: object) -> bool:
 def read_json(field: str, encoded: bytes) -> Any:
     """Decode JSON bytes as strictly as `check_json` encodes, so that every language reads the same value."""
 
-    read = json.loads if len(encoded) < LARGE else read_patiently
+    read = json.loads if len(encoded) < LARGE else loads_incrementally
     try:
         value = read(encoded.decode(), object_pairs_hook=_keys_once)
     except RecursionError:

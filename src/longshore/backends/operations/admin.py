@@ -1,4 +1,4 @@
-"""What operators do: retry dead jobs, promote delayed ones, delete, pause queues and set limits."""
+"""Operations for administrators: retry dead jobs, promote delayed ones, pause queues, set limits and retention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longshore.core.transitions import note
 
 @operation()
 def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
-    """DEAD back to the queue."""
+    """Return a DEAD job to the queue."""
     change = change_of(tx, job_id)
     transitions.retry(change, reset=reset, actor=actor)
     write(tx, [change])
@@ -24,7 +24,7 @@ def retry_job(tx: Transaction, job_id: str, reset: bool, actor: str) -> None:
 
 @operation()
 def promote_job(tx: Transaction, job_id: str) -> None:
-    """May run now; nothing happens if it may already."""
+    """Make a delayed job due now; change nothing if it is due."""
     change = change_of(tx, job_id)
     transitions.promote(change)
     if change.events:
@@ -33,7 +33,7 @@ def promote_job(tx: Transaction, job_id: str) -> None:
 
 @operation()
 def set_paused(tx: Transaction, name: str, paused: bool) -> None:
-    """Pauses or resumes a queue; told only if that is news."""
+    """Pause or resume a queue; record an event only if that changes it."""
     state = _queue(tx, name)
     if state.paused is not paused:
         state.paused = paused
@@ -51,7 +51,7 @@ def set_limits(
     rate: Rate | Unchanged | None,
     rate_per_key: Rate | Unchanged | None,
 ) -> None:
-    """Changes the limits that are named, and lets whoever now has free slots step back into line."""
+    """Change the given limits, and unblock jobs that have free slots now."""
     state = _queue(tx, name)
     before, rate_before = (state.per_key, state.rate_per_key), state.rate
     state.running_limit = state.running_limit if running is UNCHANGED else running
@@ -64,7 +64,7 @@ def set_limits(
     if (state.per_key, state.rate_per_key) != before:
         tx.recount_keys(state, new_windows=_other_windows(before[1], state.rate_per_key))
     given = {"running": running, "per_key": per_key, "rate": rate, "rate_per_key": rate_per_key}
-    _sign(tx, name, given)
+    _record_change(tx, name, given)
 
 
 @operation()
@@ -75,20 +75,20 @@ def set_retention(
     dead: int | Unchanged | None,
     events: int | Unchanged | None,
 ) -> None:
-    """Changes how long the queue keeps what is named."""
+    """Change the given retention periods of the queue."""
     state = _queue(tx, name)
     state.keep_finished = state.keep_finished if finished is UNCHANGED else finished
     state.keep_dead = state.keep_dead if dead is UNCHANGED else dead
     state.keep_events = state.keep_events if events is UNCHANGED else events
     tx.put_queue(state)
-    _sign(tx, name, {"keep_finished": finished, "keep_dead": dead, "keep_events": events})
+    _record_change(tx, name, {"keep_finished": finished, "keep_dead": dead, "keep_events": events})
 
 
-def _sign(tx: Transaction, name: str, given: Mapping[str, int | Rate | Unchanged | None]) -> None:
-    """Settings leave no trace by themselves: who changed them is told if somebody says who they are."""
+def _record_change(tx: Transaction, name: str, given: Mapping[str, int | Rate | Unchanged | None]) -> None:
+    """Record an event if the caller has an actor: without one, changed settings write no event."""
     if actor():
-        told = {what: _plain(value) for what, value in given.items() if value is not UNCHANGED}
-        tx.write_event(note(name, "queue.changed", tx.now, told))
+        detail = {what: _plain(value) for what, value in given.items() if value is not UNCHANGED}
+        tx.write_event(note(name, "queue.changed", tx.now, detail))
 
 
 def _plain(value: int | Rate | Unchanged | None) -> object:
@@ -96,7 +96,7 @@ def _plain(value: int | Rate | Unchanged | None) -> object:
 
 
 def _other_windows(before: Rate | None, after: Rate | None) -> bool:
-    """Whether the windows of the new rate are not those of the old one, so that counting begins anew."""
+    """Whether the new rate has other windows than the old one, so that counting starts again."""
     return before is None or after is None or before.per != after.per
 
 

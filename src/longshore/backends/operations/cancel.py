@@ -15,7 +15,7 @@ from longshore.core.transitions import Change
 def targets(
     tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None
 ) -> tuple[dict[str, Record], list[str]]:
-    """The jobs meant, by id first and then by tag, and the ids that no job (of this queue) has."""
+    """Find the jobs by id, then by tag. Also return the ids that no job (of this queue) has."""
     tx.lock_dependents(job_ids, tags, queue)
     found: dict[str, Record] = {}
     missing = []
@@ -37,8 +37,8 @@ def targets(
 def cancel_jobs(
     tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None, *, held: bool
 ) -> tuple[list[str], list[str]]:
-    """The ids cancelled (or being cancelled already), and the ids unknown, already final, or held if those are not
-    meant."""
+    """Cancel jobs. Return the ids that are cancelled or being cancelled, and those that are unknown or final; with
+    `held=False`, held jobs are among the latter."""
     found, unknown = targets(tx, tags, job_ids, queue)
     cancelled = []
     changes = []

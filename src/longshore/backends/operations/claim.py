@@ -21,42 +21,41 @@ from longshore.core.times import check_moment, optional_moment
 from longshore.core.transitions import check_lease
 
 MOST_PASSED = 5_000
-"""Jobs one transaction takes out of the line on its way (their key is full, or their time is over), so that a long
-line never blocks other writers."""
+"""The most jobs that one transaction blocks or expires, so that other writers do not wait long."""
 
 
-MOST_IN_THE_WAY = 50
-"""How many jobs of full keys may stand in line unblocked, and half as many as a claim looks at: passing over one costs
-little, and to block it and put it back costs as much as to claim it."""
+MOST_SKIPPED = 50
+"""The most unblocked jobs of full keys that a claim skips, and at most half of those it reads. Skipping one is cheap;
+blocking and unblocking it costs as much as a claim."""
 CROWD = 0.95
-"""The share of jobs in the way from which on they are blocked in bulk: below it a claim of 100 passes at most 2,000,
-which costs about as much as claiming them."""
-LOOKED_AHEAD = 1_000
-"""How many are looked at then, at a time: a few milliseconds of blocking."""
-LEAST_LOOKED_AT = 20
-"""How many of the line even the smallest claim looks at."""
+"""The share of skipped jobs from which they are blocked in bulk. Below it, a claim of 100 skips at most 2,000, which
+costs about as much as claiming them."""
+READ_AHEAD = 1_000
+"""The jobs that one bulk block reads: a few milliseconds."""
+LEAST_READ = 20
+"""The jobs that the smallest claim reads."""
 
 
 class Claim(NamedTuple):
-    """What one transaction claimed, and whether it stopped before the end of the line, with more to be had."""
+    """What one transaction claimed, and whether it stopped early with more jobs to claim."""
 
     jobs: list[Job]
     more: bool
 
 
 def lease_end(tx: Transaction, lease: int | None) -> int | None:
-    """When a lease of this length ends, if it began now; InvalidArgument if that is beyond the calendar."""
+    """When a lease of this length ends, if it starts now; raise InvalidArgument beyond the year 9999."""
     return None if lease is None else check_moment("lease", timedelta(microseconds=lease), tx.now)
 
 
 @operation(locks=lambda terms: terms.queues)
 def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
-    """Claims up to `limit` jobs.
+    """Claim up to `limit` jobs.
 
-    The store claims in bulk, unless tags are asked for, a limit other than those of one queue's keys applies, or the
-    store answers `Undecided`. Then the jobs are looked at one by one, in claim order, and those that may start are
-    claimed together. A job past its `expires_at` is ended here, as the sweep would, and the claim begins again: the
-    slot of its key may go to another job.
+    The store claims in bulk, unless there are tags, a limit other than those of one queue's keys, or the answer
+    `Undecided`. Then the candidates are read one by one, in claim order, and those that may start are claimed together.
+    A job past its `expires_at` ends here, as in the sweep, and the selection starts again: the slot of its key may go
+    to another job.
     """
     assignee_id, tags, limit, queues, lease, types = terms
     new = NewLease(assignee_id, tx.token_prefix + secrets.token_hex(16), lease_end(tx, lease))
@@ -76,22 +75,22 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
         jobs = _claim_within_keys(tx, states, limit, new, types)
         if not isinstance(jobs, Undecided):
             return Claim(jobs, more=False)
-    line = _Line(tx, states, tags, limit, types)
-    for crowded in line.crowded():
+    selection = _Selection(tx, states, tags, limit, types)
+    for crowded in selection.crowded():
         if _block_crowd(tx, crowded) >= MOST_PASSED:
             return Claim([], more=True)
-        line = _Line(tx, states, tags, limit, types)
-    while line.outlived:  # and what this pass blocked was blocked by jobs that never start: it is all begun anew
-        ended = tx.jobs_by_uid(line.outlived).values()
+        selection = _Selection(tx, states, tags, limit, types)
+    while selection.expired:  # select again: these jobs used up slots of keys but never start
+        ended = tx.jobs_by_uid(selection.expired).values()
         write(tx, [expired(record, tx.now) for record in ended])
-        if len(line.outlived) == MOST_PASSED:
+        if len(selection.expired) == MOST_PASSED:
             return Claim([], more=True)
-        line = _Line(tx, tx.hold_queues(queues), tags, limit, types)
-    if len(line.blocked) > most_in_the_way(line.at_once):
-        tx.block(line.blocked)
-    jobs = tx.claim_chosen(line.chosen, new) if line.chosen else []
-    line.keep_accounts()
-    return Claim(jobs, more=len(line.blocked) == MOST_PASSED)
+        selection = _Selection(tx, tx.hold_queues(queues), tags, limit, types)
+    if len(selection.blocked) > most_skipped(selection.at_once):
+        tx.block(selection.blocked)
+    jobs = tx.claim_chosen(selection.chosen, new) if selection.chosen else []
+    selection.save_counts()
+    return Claim(jobs, more=len(selection.blocked) == MOST_PASSED)
 
 
 def _claim_within_keys(
@@ -101,31 +100,31 @@ def _claim_within_keys(
     free_slots = min(limit, queue.free_slots(tx.now))
     if not queue.limits_keys or queue.rate is not None or free_slots < 1:
         return Undecided.FULL_KEYS
-    return tx.claim([queue], free_slots, new, types, most_in_the_way(max(limit, LEAST_LOOKED_AT)))
+    return tx.claim([queue], free_slots, new, types, most_skipped(max(limit, LEAST_READ)))
 
 
-def most_in_the_way(at_once: int) -> int:
-    """How many a claim that looks at so many passes over; from there on it blocks them."""
-    return min(at_once // 2, MOST_IN_THE_WAY)
+def most_skipped(at_once: int) -> int:
+    """The most jobs that a claim reading `at_once` skips; beyond that, it blocks them."""
+    return min(at_once // 2, MOST_SKIPPED)
 
 
 def _block_crowd(tx: Transaction, queue: QueueState) -> int:
-    """Blocks the first jobs of full keys in bulk; returns how many.
+    """Block the first jobs of full keys in bulk; return how many.
 
     Claims skip a blocked job until its key has a free slot. A claim blocks the jobs that it meets; this function is for
     a queue whose first jobs nearly all have full keys.
     """
     blocked = 0
     while blocked < MOST_PASSED:
-        more = tx.block_ahead(queue, LOOKED_AHEAD)
+        more = tx.block_ahead(queue, READ_AHEAD)
         blocked += more
-        if more < CROWD * LOOKED_AHEAD:
+        if more < CROWD * READ_AHEAD:
             break
     return blocked
 
 
-class _Line:
-    """The queues' lines merged into one, the free slots that each queue and key has left, and who of it may start."""
+class _Selection:
+    """Selects the jobs that may start: merges the candidates of the queues and counts the free slots of each key."""
 
     def __init__(
         self,
@@ -141,39 +140,33 @@ class _Line:
         self.chosen: list[Candidate] = []
         """The first `limit` jobs that may start."""
         self.blocked: list[int] = []
-        """Those met before them whose key has no free slot, and who are not blocked yet."""
-        self.outlived: list[int] = []
-        """Those met before them whose time is over."""
+        """Jobs read before them whose key has no free slot, and that are not blocked yet."""
+        self.expired: list[int] = []
+        """Jobs read before them that are past their `expires_at`."""
         self.free_slots = {name: state.free_slots(tx.now) for name, state in states.items() if state.eligible}
         self.queues = {name: states[name] for name, free_slots in self.free_slots.items() if free_slots > 0}
         self.keys: dict[tuple[str, str], KeyState] = {}
         self.left: dict[tuple[str, str], int] = {}
-        """How many more of each key may start."""
+        """How many more jobs of each key may start."""
         self.starts: dict[tuple[str, str], int] = {}
         self.limit = limit
-        self.at_once = max(limit, LEAST_LOOKED_AT)
-        self.met: dict[str, int] = dict.fromkeys(self.queues, 0)
-        self.in_the_way: dict[str, int] = dict.fromkeys(self.queues, 0)
-        """Of the first `at_once` that were met of each queue, those whose key was full before this claim."""
+        self.at_once = max(limit, LEAST_READ)
+        self.read: dict[str, int] = dict.fromkeys(self.queues, 0)
+        self.skipped: dict[str, int] = dict.fromkeys(self.queues, 0)
+        """Of the first `at_once` jobs read of each queue, those whose key was full before this claim."""
         self._choose()
 
     def crowded(self) -> list[QueueState]:
-        """The queues of which nearly all at the head are in the way."""
+        """The queues whose first jobs nearly all have full keys."""
         if self.tags:
             return []
-        return [self.queues[name] for name, jobs in self.in_the_way.items() if jobs >= CROWD * self.at_once]
+        return [self.queues[name] for name, jobs in self.skipped.items() if jobs >= CROWD * self.at_once]
 
     def _choose(self) -> None:
-        now, free_slots, chosen, blocked, outlived = (
-            self.tx.now,
-            self.free_slots,
-            self.chosen,
-            self.blocked,
-            self.outlived,
-        )
+        now, free_slots, chosen, blocked = self.tx.now, self.free_slots, self.chosen, self.blocked
         keyed = {name for name, queue in self.queues.items() if queue.limits_keys}
         for entry in self._merged():
-            if len(blocked) == MOST_PASSED or len(outlived) == MOST_PASSED:
+            if len(blocked) == MOST_PASSED or len(self.expired) == MOST_PASSED:
                 break
             queue = entry.queue
             if queue in keyed and not self._key_has_free_slots(entry):
@@ -181,7 +174,7 @@ class _Line:
                     blocked.append(entry.uid)
                 continue
             if entry.expires_at is not None and entry.expires_at <= now:
-                outlived.append(entry.uid)
+                self.expired.append(entry.uid)
                 continue
             free_slots[queue] -= 1
             chosen.append(entry)
@@ -216,23 +209,23 @@ class _Line:
 
     def _key_has_free_slots(self, entry: Candidate) -> bool:
         name, key = entry.queue, entry.key
-        met = self.met[name] = self.met[name] + 1
+        read = self.read[name] = self.read[name] + 1
         if key is None:
             return True
         pair = (name, key)
         left = self.left.get(pair)
         if left is None:
-            left = self._look_up(pair, entry)
+            left = self._slots_of(pair, entry)
         if left == 0:
-            if met <= self.at_once and pair not in self.starts:
-                self.in_the_way[name] += 1
+            if read <= self.at_once and pair not in self.starts:
+                self.skipped[name] += 1
             return False
         self.left[pair] = left - 1
         self.starts[pair] = self.starts.get(pair, 0) + 1
         return True
 
-    def _look_up(self, pair: tuple[str, str], entry: Candidate) -> int:
-        """How many more of this key may start."""
+    def _slots_of(self, pair: tuple[str, str], entry: Candidate) -> int:
+        """How many more jobs of this key may start."""
         name, key = pair
         if entry.running_count is None:
             state = self.tx.key_states(name, [key])[key]
@@ -241,8 +234,8 @@ class _Line:
         self.keys[pair] = state
         return state.free_slots(self.queues[name], self.tx.now)
 
-    def keep_accounts(self) -> None:
-        """Stores what the claim used up of rates and keys."""
+    def save_counts(self) -> None:
+        """Store what the claim used of rates and keys."""
         taken = Counter(entry.queue for entry in self.chosen)
         for name, starts in taken.items():
             queue = self.queues[name]
@@ -262,7 +255,7 @@ class _Line:
 
 @operation(urgent=True)
 def extend_leases(tx: Transaction, leases: Mapping[str, Lease], duration: int) -> dict[str, Lease]:
-    """Renews the leases that are still the jobs' own; the others are left out of the answer."""
+    """Renew the leases that are still valid; omit the others from the answer."""
     expires_at = check_moment("duration", timedelta(microseconds=duration), tx.now)
     renewed: dict[str, Lease] = {}
     records = tx.jobs_by_id(list(leases), renew=True)

@@ -1,4 +1,4 @@
-"""Dependencies between jobs: what an edge means, cycles refused, and what follows when a dependency ends."""
+"""Dependencies between jobs: the state of an edge, rejection of cycles, and the effect when a dependency ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from longshore.core.transitions import Change
 
 
 def edge_state(status: JobStatus | None, policy: str) -> str:
-    """What a dependency in this status means to a job under this policy; None is an id nobody knows, and waits."""
+    """The state of an edge to a dependency in this status. None is an unknown id, which waits."""
     if status is JobStatus.COMPLETED:
         return "satisfied"
     if status is None or not status.final or policy == "wait":
@@ -26,10 +26,10 @@ def edge_state(status: JobStatus | None, policy: str) -> str:
 
 
 def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
-    """The edges of new jobs, their uids given already; sets `deps_left`. A circle is refused with its path."""
+    """Build the edges of new jobs, which have uids already, and set `deps_left`. A cycle is rejected with its path."""
     dependent = [record for record in records if record.depends_on]
-    _refuse_circles(tx, records, dependent)
-    batch = {record.id for record in records}  # an older job with the same id, since removed, is not meant
+    _reject_cycles(tx, records, dependent)
+    batch = {record.id for record in records}  # not an older, removed job with the same id
     statuses = tx.statuses(list({name for record in dependent for name in record.depends_on} - batch), lock=True)
     edges = []
     for record in dependent:
@@ -42,7 +42,7 @@ def edges_for(tx: Transaction, records: Sequence[Record]) -> list[Edge]:
     return edges
 
 
-def _refuse_circles(tx: Transaction, records: Sequence[Record], dependent: Sequence[Record]) -> None:
+def _reject_cycles(tx: Transaction, records: Sequence[Record], dependent: Sequence[Record]) -> None:
     batch = {record.id: record for record in records}
     waited_for = {edge.depends_on for edge in tx.open_edges([record.id for record in dependent])}
     named = {name for record in dependent for name in record.depends_on}
@@ -52,23 +52,23 @@ def _refuse_circles(tx: Transaction, records: Sequence[Record], dependent: Seque
     def dependencies_of(job_id: str) -> Sequence[str]:
         if job_id in batch:
             return batch[job_id].depends_on
-        return _awaited_by(tx, job_id) if waited_for else ()  # no stored job waits for these: no path leads back here
+        return _awaited_by(tx, job_id) if waited_for else ()  # no stored job waits for these, so no path leads back
 
     for job_id in never_ready(suspects, dependencies_of):
         path = find_cycle(job_id, dependencies_of)
         if path:
-            raise InvalidArgument("depends_on", f"closes a circle: {' -> '.join(path)}")
+            raise InvalidArgument("depends_on", f"creates a cycle: {' -> '.join(path)}; remove one dependency")
 
 
 def _awaited_by(tx: Transaction, job_id: str) -> Sequence[str]:
     status = tx.statuses([job_id]).get(job_id)
-    if status is None or status.final:  # it waits for nothing any more
+    if status is None or status.final:  # it waits for nothing
         return ()
     return [edge.depends_on for edge in tx.edges_from(job_id) if edge.state != "satisfied"]
 
 
 def changes_that_follow(tx: Transaction, ended: Mapping[str, JobStatus]) -> list[Change]:
-    """What becomes of the jobs that waited for the ones that just ended; their edges are settled here."""
+    """The changes of jobs that waited for these; also settles their edges."""
     if not ended:
         return []
     by_dependent: dict[int, list[Edge]] = defaultdict(list)
@@ -79,38 +79,38 @@ def changes_that_follow(tx: Transaction, ended: Mapping[str, JobStatus]) -> list
     return _settle(tx, by_dependent) if by_dependent else []
 
 
-def recheck_unsure_edges(tx: Transaction, limit: int) -> tuple[list[Change], int]:
-    """What follows for jobs that came in while what they wait for was ending unseen, or was waiting for them; and how
-    many edges were looked at."""
-    unsure = tx.unsure_edges(limit)
-    if not unsure:
+def recheck_unverified_edges(tx: Transaction, limit: int) -> tuple[list[Change], int]:
+    """Check edges again that were stored while their dependency could end unseen, or could form a cycle. Return the
+    changes that follow, and the number of edges."""
+    unverified = tx.unverified_edges(limit)
+    if not unverified:
         return [], 0
-    statuses = tx.statuses(list({edge.depends_on for edge in unsure}), lock=True)
-    dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unsure}))
+    statuses = tx.statuses(list({edge.depends_on for edge in unverified}), lock=True)
+    dependents = tx.jobs_by_uid(list({edge.dependent_uid for edge in unverified}))
     awaited_by = cache(partial(_awaited_by, tx))
 
     @cache
-    def closes_circle(job_id: str) -> bool:
+    def is_in_cycle(job_id: str) -> bool:
         return find_cycle(job_id, awaited_by) is not None
 
     by_dependent: dict[int, list[Edge]] = defaultdict(list)
-    for edge in unsure:
-        if edge.state != "waiting":  # what it was worth when it was stored holds, whatever is remembered since
+    for edge in unverified:
+        if edge.state != "waiting":  # its state at the time of the insert counts
             continue
         state = edge_state(statuses.get(edge.depends_on), edge.policy)
         if edge.dependent_uid in dependents and state == "waiting":
-            state = "failed" if closes_circle(dependents[edge.dependent_uid].id) else state
+            state = "failed" if is_in_cycle(dependents[edge.dependent_uid].id) else state
         if state != edge.state:
             by_dependent[edge.dependent_uid].append(edge._replace(state=state))
-    tx.put_edges(unsure)
-    return _settle(tx, by_dependent) if by_dependent else [], len(unsure)
+    tx.put_edges(unverified)
+    return _settle(tx, by_dependent) if by_dependent else [], len(unverified)
 
 
 def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list[Change]:
-    """Stores the new states of edges, and moves on the jobs that waited.
+    """Store the new states of edges, and change the jobs that waited.
 
-    Of a job that goes on waiting only a number changes: what one end costs does not grow with how many are waited for.
-    Whoever is stopped stops others in turn: all of them are found, locked and changed together, however long the chain.
+    For a job that still waits, only a number changes, so the cost of one end does not grow with its other dependencies.
+    A stopped job stops its dependents in turn: the whole chain is found, locked and changed together.
     """
     failed = [edge for edges in by_dependent.values() for edge in edges if edge.state == "failed"]
     onward = tx.edges_that_stop([edge.dependent_uid for edge in failed]) if failed else []
@@ -123,7 +123,9 @@ def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list
     waiting = {uid: record for uid, record in records.items() if record.status is JobStatus.WAITING_CHILDREN}
     stopped, stopping = stopped_in_turn(failed, onward, {uid: record.id for uid, record in waiting.items()})
     settled = [edge for edges in by_dependent.values() for edge in edges]
-    by_ends = {(edge.dependent_uid, edge.depends_on): edge for edge in stopping + settled}  # in a circle some are both
+    by_ends = {
+        (edge.dependent_uid, edge.depends_on): edge for edge in stopping + settled
+    }  # in a cycle an edge may be in both
     tx.put_edges([edge for edge in by_ends.values() if edge.dependent_uid in left])
     following = []
     for uid in dict.fromkeys([*stopped, *(uid for uid in waiting if left[uid] == 0)]):
@@ -139,18 +141,18 @@ def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list
 def stopped_in_turn(
     failed: Sequence[Edge], onward: Sequence[Edge], waiting: Mapping[int, str]
 ) -> tuple[dict[int, str], list[Edge]]:
-    """Who of the jobs that wait (by uid, with their ids) is stopped, nearest first, and because of whom; and the edges
-    beyond the failed ones that fail with it. Whoever waits no more is not stopped, and stops nobody."""
+    """The waiting jobs to stop (uid to dependency id), nearest first, and the further edges that fail with them. A job
+    that no longer waits is not stopped, and stops no other job."""
     beyond: dict[str, list[Edge]] = defaultdict(list)
     for edge in onward:
         beyond[edge.depends_on].append(edge)
     stopped: dict[int, str] = {}
     stopping: list[Edge] = []
     reached = list(failed)
-    for edge in reached:  # it grows while it is walked along
+    for edge in reached:  # the list grows during the loop
         uid = edge.dependent_uid
         if uid in waiting and uid not in stopped:
-            stopped[uid] = edge.depends_on  # the first one is told
+            stopped[uid] = edge.depends_on  # the first dependency is recorded
             further = [other._replace(state="failed") for other in beyond[waiting[uid]]]
             stopping += further
             reached += further

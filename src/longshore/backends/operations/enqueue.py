@@ -1,4 +1,4 @@
-"""Enqueues jobs: each is stored once, all or nothing, and accepted."""
+"""Enqueues and accepts jobs: each is stored once, and a batch is stored as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from longshore.core.validation import LAST_NUMBER, USED_UP
 
 @operation()
 def enqueue_job(tx: Transaction, job: Job) -> str:
-    """Stores one job, or raises; answers with its id, or with the id its idempotency key stands for."""
+    """Store one job; return its id, or the id of the job that has its idempotency key."""
     return store_records(tx, [record_of(job, tx.now)])[0]
 
 
 @operation()
 def enqueue_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
-    """Stores the batch or raises; answers each job with its id, or with the id its idempotency key stands for."""
+    """Store the batch; return for each job its id, or the id of the job that has its idempotency key."""
     return store_records(tx, _records_of(jobs, tx.now))
 
 
 @operation()
 def enqueue_new_jobs(tx: Transaction, jobs: Sequence[Job]) -> list[str]:
-    """Stores the batch or raises; a key that is known is in the way as an id is."""
+    """Store the batch; a known idempotency key is a duplicate like a known id."""
     records = _records_of(jobs, tx.now)
     fresh, answers = _without_known_keys(tx, records)
     if len(fresh) != len(records):
         new = {id(record) for record in fresh}
-        taken = _ids_in_the_way(tx, fresh)
+        taken = _conflicting_ids(tx, fresh)
         named = {
             answer: None
             for record, answer in zip(records, answers, strict=True)
             if id(record) not in new or record.id in taken
         }
         raise DuplicateJob(list(named))
-    _refuse_twins(tx, fresh)
+    _reject_duplicates(tx, fresh)
     _store_fresh(tx, fresh)
     return answers
 
 
 @operation()
 def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str], same_only: bool = False) -> list[Job]:
-    """Stores what is not there yet; answers each job as it is stored, or with the job whose key or id it has.
+    """Store the jobs that do not exist yet; return each as stored, or the existing job with its key or id.
 
-    Only ids named as `in_use` are looked for: new ones hardly ever are, and DuplicateJob names those that are. With
-    `same_only` a job that is known must be the one that is given: KeyReused or DuplicateJob if it is another.
+    Only the ids in `in_use` are looked up: new ids are rarely in use, and DuplicateJob names those that are. With
+    `same_only`, an existing job must be the given one: KeyReused or DuplicateJob if it differs.
     """
     records = _records_of(jobs, tx.now)
     by_id: dict[str, Record] = tx.jobs_seen(list(in_use)) if in_use else {}
@@ -101,18 +101,18 @@ def _records_of(jobs: Sequence[Job], now: int) -> list[Record]:
 
 
 def store_records(tx: Transaction, records: Sequence[Record]) -> list[str]:
-    """Stores records that are checked already."""
+    """Store checked records."""
     fresh, answers = records, [record.id for record in records]
     if any(record.idempotency_key is not None for record in records):
         fresh, answers = _without_known_keys(tx, records)
     if len(fresh) > 1:
-        _refuse_twins(tx, fresh)
+        _reject_duplicates(tx, fresh)
     _store_fresh(tx, fresh)
     return answers
 
 
 def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
-    """Stores records that nobody has; returns as they are those that may have changed after that, by uid."""
+    """Store new records; return those that may have changed since, by uid."""
     for record, uid in zip(fresh, tx.new_uids(len(fresh)), strict=True):
         record.uid = uid
     if fresh and fresh[-1].uid > LAST_NUMBER:
@@ -124,9 +124,9 @@ def _store_fresh(tx: Transaction, fresh: Sequence[Record]) -> dict[int, Record]:
     tx.insert(fresh, events)
     if edges:
         tx.put_edges(edges)
-        doomed = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
-        if doomed:
-            write(tx, _doomed_changes(tx, doomed))
+        to_stop = {edge.dependent_uid: edge.depends_on for edge in reversed(edges) if edge.state == "failed"}
+        if to_stop:
+            write(tx, _stop_changes(tx, to_stop))
             changed = tx.jobs_by_uid([record.uid for record in fresh])
             for record in fresh:
                 changed[record.uid].depends_on = record.depends_on
@@ -152,34 +152,34 @@ def _without_known_keys(tx: Transaction, records: Sequence[Record]) -> tuple[lis
     return fresh, answers
 
 
-def _refuse_twins(tx: Transaction, records: Sequence[Record]) -> None:
-    """Refuses a batch with a repeated id. Stored ids are found by `insert`."""
+def _reject_duplicates(tx: Transaction, records: Sequence[Record]) -> None:
+    """Reject a batch with a repeated id. `insert` finds stored ids."""
     if len({record.id for record in records}) != len(records):
-        raise DuplicateJob(_ids_in_the_way(tx, records))
+        raise DuplicateJob(_conflicting_ids(tx, records))
 
 
-def _ids_in_the_way(tx: Transaction, records: Sequence[Record]) -> list[str]:
+def _conflicting_ids(tx: Transaction, records: Sequence[Record]) -> list[str]:
     """The ids that are repeated in the batch or that stored jobs have, each once, in input order."""
     times = Counter(record.id for record in records)
     stored = tx.ids_taken(list(times))
     return [job_id for job_id, count in times.items() if count > 1 or job_id in stored]
 
 
-def _doomed_changes(tx: Transaction, doomed: dict[int, str]) -> list[Change]:
+def _stop_changes(tx: Transaction, to_stop: dict[int, str]) -> list[Change]:
     changes = []
-    for uid, record in tx.jobs_by_uid(list(doomed)).items():
+    for uid, record in tx.jobs_by_uid(list(to_stop)).items():
         if record.status is JobStatus.WAITING_CHILDREN:
             change = Change(record, tx.now)
-            transitions.dependency_failed(change, doomed[uid])
+            transitions.dependency_failed(change, to_stop[uid])
             changes.append(change)
     return changes
 
 
 @operation()
 def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
-    """CREATED jobs join the queue; one that is missing or not CREATED stops all of them.
+    """Accept CREATED jobs, all or none: one that is missing or not CREATED raises.
 
-    The store accepts them in bulk if all of them may run at once; otherwise each is decided on its own.
+    The store accepts them in bulk if all of them may run at once; otherwise each is decided separately.
     """
     ids = list(dict.fromkeys(job_ids))
     if tx.accept(ids):
@@ -200,7 +200,7 @@ def accept_jobs(tx: Transaction, job_ids: Iterable[str]) -> None:
 
 
 def _failed_since(tx: Transaction, job_id: str) -> str | None:
-    """A dependency that failed while the job was not accepted yet, and was not brought back to life since."""
+    """A dependency that failed while the job was not accepted yet, and has not been retried since."""
     failed = [edge for edge in tx.edges_from(job_id) if edge.state == "failed"]
     statuses = tx.statuses([edge.depends_on for edge in failed])
     for edge in failed:

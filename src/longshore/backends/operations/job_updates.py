@@ -12,22 +12,22 @@ from longshore.core.status import JobStatus
 from longshore.core.transitions import Change, check_lease
 
 _SHOWN = 500
-"""Characters of progress or a log line that go into the event; the job keeps them whole."""
+"""Characters of progress or a log line that go into the event; the job keeps the full value."""
 
 
 @operation()
 def set_progress(tx: Transaction, job_id: str, progress: str, lease: Lease | None) -> None:
-    """Keeps how far the job is."""
+    """Store the progress of the job."""
     change = _unfinished(tx, job_id, lease)
     change.record.progress = progress
     change.record.updated_at = tx.now
-    change.tell("job.progress", {"progress": json.loads(progress)} if len(progress) <= _SHOWN else None)
+    change.add_event("job.progress", {"progress": json.loads(progress)} if len(progress) <= _SHOWN else None)
     tx.write_progress(change)
 
 
 @operation()
 def save_checkpoint(tx: Transaction, job_id: str, checkpoint: bytes, lease: Lease | None) -> None:
-    """Keeps what the job needs to go on; no event, for it may come often and says nothing to others."""
+    """Store a checkpoint. It writes no event: checkpoints are frequent and matter only to the job."""
     change = _unfinished(tx, job_id, lease)
     change.record.checkpoint = checkpoint
     change.record.updated_at = tx.now
@@ -36,10 +36,10 @@ def save_checkpoint(tx: Transaction, job_id: str, checkpoint: bytes, lease: Leas
 
 @operation()
 def append_log(tx: Transaction, job_id: str, message: str, level: str, lease: Lease | None) -> None:
-    """Adds a line; without a lease a line may be added to a finished job too."""
+    """Append a line. Without a lease, a final job accepts lines too."""
     change = change_of(tx, job_id)
     check_lease(change.record, lease, tx.now, JobStatus.RUNNING)
-    change.tell("job.log_added", {"level": level, "message": message[:_SHOWN]})
+    change.add_event("job.log_added", {"level": level, "message": message[:_SHOWN]})
     tx.write_log(change, level, message)
 
 
@@ -47,5 +47,5 @@ def _unfinished(tx: Transaction, job_id: str, lease: Lease | None) -> Change:
     change = change_of(tx, job_id)
     check_lease(change.record, lease, tx.now, JobStatus.RUNNING)
     if change.record.status.final:
-        raise JobNotInflight(job_id, change.record.status, JobStatus.RUNNING, "it is over")
+        raise JobNotInflight(job_id, change.record.status, JobStatus.RUNNING, "it has ended")
     return change

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from longshore.backends.operations.cancel import targets
-from longshore.backends.operations.dependencies import recheck_unsure_edges
+from longshore.backends.operations.dependencies import recheck_unverified_edges
 from longshore.backends.operations.persist import expired, remove, write
 from longshore.backends.port import KEEP_CREATED, QueueState, Transaction, operation
 from longshore.core import transitions
@@ -19,11 +19,11 @@ from longshore.core.transitions import Change
 _FINISHED = FINAL - {JobStatus.DEAD}
 
 
-UNANSWERED = "nobody acknowledged its cancellation in time"
+NOT_ACKNOWLEDGED = "its cancellation was not acknowledged in time"
 
 
 class Swept(NamedTuple):
-    """What one transaction of the sweep gave back, and whether it left anything to the next."""
+    """What one transaction of the sweep reclaimed, and whether the next has more to do."""
 
     jobs: list[Job]
     more: bool
@@ -31,22 +31,23 @@ class Swept(NamedTuple):
 
 @operation()
 def reclaim_expired_leases(tx: Transaction, limit: int) -> Swept:
-    """The sweep: a lease that ran out is a crash; a job past its `expires_at` is over; nobody waits for what ended."""
+    """The sweep: an expired lease is a crash, a job past its `expires_at` ends, and unverified edges are checked
+    again."""
     reclaimed = _crash(tx, tx.leases_ended(limit), transitions.LEASE_RAN_OUT)
     outlived = tx.expired_jobs(limit)
     write(tx, [expired(record, tx.now) for record in outlived])
-    rechecked, unsure = recheck_unsure_edges(tx, limit)
+    rechecked, unverified = recheck_unverified_edges(tx, limit)
     write(tx, rechecked)
-    return Swept([job_of(record) for record in reclaimed], more=limit in (len(outlived), unsure))
+    return Swept([job_of(record) for record in reclaimed], more=limit in (len(outlived), unverified))
 
 
 @operation()
 def time_out_cancellations(tx: Transaction, timeout: int, limit: int) -> list[Job]:
-    """Ends jobs whose worker was asked to end them at least `timeout` ago and has not answered, whatever its lease."""
+    """End jobs whose cancellation was not acknowledged for at least `timeout`, even under an open lease."""
     changes = []
     for record in tx.cancellations_since(tx.now - timeout, limit):
         change = Change(record, tx.now)
-        transitions.stop(change, UNANSWERED, Verb.MARK_UNKNOWN_STOPPED)
+        transitions.stop(change, NOT_ACKNOWLEDGED, Verb.MARK_UNKNOWN_STOPPED)
         changes.append(change)
     write(tx, changes)
     return [job_of(change.record) for change in changes]
@@ -54,19 +55,19 @@ def time_out_cancellations(tx: Transaction, timeout: int, limit: int) -> list[Jo
 
 @operation()
 def announce_due_jobs(tx: Transaction, limit: int) -> list[str]:
-    """Tells of each delayed job whose time has come, once."""
+    """Record once that a delayed job is due."""
     return tx.announce_due(limit)
 
 
 @operation()
 def mark_worker_unresponsive(tx: Transaction, assignee_id: str) -> None:
-    """All that this worker holds crashes."""
+    """Count every job that this worker holds as crashed."""
     _crash(tx, tx.jobs_held(assignee_id, None), "its worker was declared unresponsive")
 
 
 @operation()
 def reset_running_jobs(tx: Transaction, queue: str | None) -> None:
-    """All that anybody holds crashes."""
+    """Count every held job as crashed."""
     _crash(tx, tx.jobs_held(None, queue), "running jobs were reset")
 
 
@@ -82,17 +83,17 @@ def _crash(tx: Transaction, records: Sequence[Record], reason: str) -> list[Reco
 
 @operation()
 def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], queue: str | None) -> None:
-    """Removes the targets, or none of them if one is not final."""
+    """Remove the targets, or none of them if one is not final."""
     found, _ = targets(tx, tags, job_ids, queue)
     for record in found.values():
         if not record.status.final:
-            raise InvalidTransition(record.id, record.status, "removed", "cancel it first; only a final job is removed")
+            raise InvalidTransition(record.id, record.status, "removed", "only a final job can be; cancel it first")
     remove(tx, list(found.values()))
 
 
 @operation()
 def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: int) -> int:
-    """Removes COMPLETED jobs that ended at least `ttl` ago, up to `limit` of them."""
+    """Remove up to `limit` COMPLETED jobs that ended at least `ttl` ago."""
     removed = 0
     for name in [queue] if queue is not None else list(tx.queue_states(None)):
         if removed < limit:
@@ -104,7 +105,7 @@ def cleanup_expired_jobs(tx: Transaction, ttl: int, queue: str | None, limit: in
 
 @operation()
 def apply_retention(tx: Transaction, queues: Sequence[str], limit: int) -> int:
-    """Removes up to `limit` of what has outlived its retention in these queues."""
+    """Remove up to `limit` jobs and events of these queues past their retention."""
     removed = 0
     for state in tx.queue_states(queues).values():
         if removed >= limit:
@@ -115,7 +116,7 @@ def apply_retention(tx: Transaction, queues: Sequence[str], limit: int) -> int:
 
 @operation()
 def forget(tx: Transaction, limit: int) -> int:
-    """Drops up to `limit` of what is remembered of jobs and workers that have long gone."""
+    """Drop up to `limit` expired tombstones and old workers."""
     forgotten = tx.forget_tombstones(limit)
     return forgotten + (tx.forget_workers(limit - forgotten) if forgotten < limit else 0)
 

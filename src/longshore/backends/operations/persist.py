@@ -1,4 +1,4 @@
-"""Writes changed jobs: saves them, hands released slots to blocked jobs, applies removal options, appends events."""
+"""Writes changed jobs: saves them, unblocks jobs for released slots, applies removal options, appends events."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from longshore.core.transitions import Change
 
 
 def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
-    """Keeps the keys' numbers after these changes, and refills the line where a key has free slots."""
-    keyed = [change for change in changes if change.record.concurrency_key is not None and _concerns_line(change)]
+    """Update the counts of concurrency keys after these changes, and unblock jobs of keys with free slots."""
+    keyed = [change for change in changes if change.record.concurrency_key is not None and _affects_claims(change)]
     if not keyed:
         return
     by_queue: dict[str, list[Change]] = defaultdict(list)
@@ -31,17 +31,17 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
 
 
 def release_slots(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> None:
-    """Keeps the keys' numbers after so many jobs of each queue's keys, which were held, have ended."""
+    """Update the counts of keys after held jobs have ended: by queue, the number of jobs of each key."""
     queues = tx.hold_queues(list(keys), Hold.SHARED)
-    for name, given_back in keys.items():
+    for name, released in keys.items():
         if queues[name].limits_keys:
-            states = tx.give_back_keys(queues[name], given_back)
+            states = tx.release_keys(queues[name], released)
             if states is not None:
                 tx.unblock(name, _slots(tx, queues[name], states.values()))
 
 
-def _concerns_line(change: Change) -> bool:
-    """Whether the job stood in line, or had or has free slots: whoever only waited for others took nobody's place."""
+def _affects_claims(change: Change) -> bool:
+    """Whether the job was eligible, or held or holds a slot. Otherwise no count of its key changes."""
     return change.was in ELIGIBLE or change.was in HOLDS_CAPACITY or change.record.status in HOLDS_CAPACITY
 
 
@@ -56,10 +56,10 @@ def _account_in(tx: Transaction, queue: QueueState, changes: Sequence[Change]) -
 
 
 def refill(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> None:
-    """Unblocks as many jobs of each key and type as the key has free slots for, and stores the keys.
+    """Unblock as many jobs of each key and type as the key has free slots, and store the keys.
 
     While a key has blocked jobs of a type, it needs at least as many unblocked jobs of that type as free slots, because
-    a claim may name that type only. Too many do no harm: the claim that meets them blocks them again.
+    a claim may name that type only. Too many do no harm: the next claim blocks them again.
     """
     kept = list(states)
     if tx.any_blocked(queue.name):
@@ -73,22 +73,23 @@ def _slots(tx: Transaction, queue: QueueState, states: Iterable[KeyState]) -> di
 
 
 MOST_REMOVED = 1_000
-"""Of the jobs that a finished one leaves behind it, so many go in its own transaction and the rest with the next."""
+"""The most old jobs that one finished job removes in its transaction; the next one removes more."""
 
 
 def remove(tx: Transaction, records: Sequence[Record], actor: str = "") -> None:
-    """Takes final jobs out of the store for good, with a last event each."""
+    """Remove final jobs permanently, each with a last event."""
     changes = []
     for record in records:
         change = Change(record, tx.now)
-        change.tell("job.removed", {"status": record.status}, actor)
+        change.add_event("job.removed", {"status": record.status}, actor)
         changes.append(change)
     if changes:
         tx.remove(changes)
 
 
 def apply_removal_policy(tx: Transaction, ended: Iterable[Record]) -> None:
-    """What the options of jobs that just ended say: it goes itself, or the oldest beyond the number to be kept."""
+    """Apply the removal options of jobs that just ended: remove the job, or the oldest ones beyond the number to
+    keep."""
     leaving = []
     kept: dict[tuple[str, JobStatus], int] = {}
     for record in ended:
@@ -104,7 +105,7 @@ def apply_removal_policy(tx: Transaction, ended: Iterable[Record]) -> None:
 
 
 def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
-    """Saves the changes and all that follows from them; returns whose capacity the first ones gave back."""
+    """Save the changes and everything that follows from them; return the slots that the first ones released."""
     pending: Sequence[Change] = changes
     while pending:
         tx.save(pending)
@@ -124,17 +125,17 @@ def write(tx: Transaction, changes: Sequence[Change]) -> Freed:
 
 
 def _ended(changes: Sequence[Change]) -> dict[str, JobStatus]:
-    """The jobs that have just come to their end, and to which."""
+    """The jobs that have just ended, with their final status."""
     return {c.record.id: c.record.status for c in changes if c.record.status.final and c.was is not c.record.status}
 
 
 def change_of(tx: Transaction, job_id: str) -> Change:
-    """The job, ready to be changed, or JobNotFound."""
+    """The job, ready to be changed; raise JobNotFound."""
     return Change(record_by_id(tx, job_id), tx.now)
 
 
 def record_by_id(tx: Transaction, job_id: str) -> Record:
-    """The job, or JobNotFound."""
+    """The job; raise JobNotFound."""
     record = tx.jobs_by_id((job_id,)).get(job_id)
     if record is None:
         raise JobNotFound(job_id)

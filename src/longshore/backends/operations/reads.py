@@ -44,12 +44,12 @@ from longshore.core.times import from_micros, optional_moment
 from longshore.core.transitions import EventRow
 
 _PAGE, _PAGES_READ = 1_000, 10
-"""How much of a job's history is read to tell why it was given back: days of one that comes back every minute."""
+"""How much of a job's event history is read for the reason of a release: days of one that is released every minute."""
 
 
 @operation()
 def facts_about(view: Reader, job_id: str) -> Facts:
-    """The facts, or JobNotFound."""
+    """The facts that explain the job; raise JobNotFound."""
     record = view.job(job_id)
     if record is None:
         raise JobNotFound(job_id)
@@ -76,19 +76,19 @@ def facts_about(view: Reader, job_id: str) -> Facts:
         recent_ends=tuple(
             map(from_micros, view.recent_ends(record.queue, now - RECENT // timedelta(microseconds=1), MOST_ENDS))
         ),
-        given_back=_why_given_back(view, record, now),
+        given_back=_release_reason(view, record, now),
     )
 
 
-def _why_given_back(view: Reader, record: Record, now: int) -> str:
-    """The reason that stands in the log, which is the only place where it is kept; nothing if it is due."""
+def _release_reason(view: Reader, record: Record, now: int) -> str:
+    """The reason of the last release, which only the event log has; empty if the job is due."""
     if record.status is not JobStatus.UNKNOWN_RETRY or record.eligible_at <= now:
         return ""
     reason, after = "", 0
     for _ in range(_PAGES_READ):
         page = view.events(after, _PAGE, None, record.id)
-        for after, event in page:  # noqa: B007 - the last one is where the next page begins
-            # on PostgreSQL the newest event may not be readable yet: an older one says nothing about this release
+        for after, event in page:  # noqa: B007 - the next page starts after the last one
+            # on PostgreSQL the newest event may not be readable yet; an older one is about another release
             if event.event in ("job.released", "job.stalled") and event.epoch == record.epoch:
                 detail = json.loads(event.detail or "{}")
                 reason = detail.get("reason", "") if event.event == "job.released" else ""
@@ -121,7 +121,7 @@ def _usage_of_key(view: Reader, queue: QueueState, record: Record, now: int) -> 
 
 
 def _holders(view: Reader, queue: QueueState, key: str | None, limit: int | None, running: int) -> tuple[Holder, ...]:
-    """Who has the free slots, if there is none left."""
+    """The running jobs that use the slots, if none is free."""
     full = limit is not None and running >= limit
     return tuple(view.holders(queue.name, key, MOST_LISTED)) if full else ()
 
@@ -147,7 +147,7 @@ def now(view: Reader) -> datetime:
 
 @operation()
 def get_job(view: Reader, job_id: str) -> Job:
-    """The job, or JobNotFound."""
+    """The job; raise JobNotFound."""
     record = view.job(job_id)
     if record is None:
         raise JobNotFound(job_id)
@@ -158,7 +158,7 @@ def get_job(view: Reader, job_id: str) -> Job:
 def list_jobs(
     view: Reader, wanted: JobFilter, limit: int, cursor: str | None, oldest_first: bool, due: bool | None
 ) -> Page:
-    """One page, and the cursor of the next if there is one."""
+    """One page, and the cursor of the next one."""
     now = 0 if due is None else view.time()
     records = view.page(
         Search(wanted, None if cursor is None else job_number(cursor), limit + 1, oldest_first, due, now)
@@ -170,7 +170,7 @@ def list_jobs(
 
 @operation()
 def job_stats(view: Reader, tags: Sequence[str], queue: str | None) -> JobStats:
-    """Tallies in the buckets of `JobStats`."""
+    """The counts of `JobStats`."""
     tallies = view.tallies(tags, queue)
 
     def jobs(*statuses: JobStatus) -> int:
@@ -190,7 +190,7 @@ def job_stats(view: Reader, tags: Sequence[str], queue: str | None) -> JobStats:
 
 @operation()
 def count_jobs(view: Reader, queue: str | None) -> dict[JobStatus, int]:
-    """Every status, with 0 where there are none."""
+    """The count of every status, also if it is 0."""
     totals = dict.fromkeys(JobStatus, 0)
     for name, counts in view.counts_by_queue().items():
         if queue is None or name == queue:
@@ -201,16 +201,16 @@ def count_jobs(view: Reader, queue: str | None) -> dict[JobStatus, int]:
 
 @operation()
 def count_delayed(view: Reader, queue: str | None) -> int:
-    """Those in line before their time."""
+    """The number of delayed jobs."""
     return view.count_delayed(None if queue is None else [queue], view.time())
 
 
 @operation()
 def next_due(view: Reader, queues: Sequence[str] | None, after: int | None) -> datetime | None:
-    """When the first of those comes, or came after this moment; or when a rate lets more of them start."""
+    """When the first delayed job is due after this time, or a used-up rate has a new window."""
     since = view.time() if after is None else after
     coming = [view.next_due(queues, since)]
-    for state in view.rated_queues():  # a window ends that a rate had used up; most queues have no rate
+    for state in view.rated_queues():  # few queues have a rate
         if queues is not None and state.name not in queues:
             continue
         if state.rate is not None and free_slots_in(state.rate, state.window, since) == 0:
@@ -246,7 +246,7 @@ def next_firing(view: Reader) -> datetime | None:
 
 @operation()
 def read_logs(view: Reader, job_id: str, after: int) -> list[LogEntry]:
-    """The job's log, or JobNotFound."""
+    """The job's log; raise JobNotFound."""
     lines = view.logs(job_id, after)
     if lines is None:
         raise JobNotFound(job_id)
@@ -263,26 +263,26 @@ def read_events(view: Reader, after: str | None, limit: int, queue: str | None, 
 
 @operation(follows_log=True)
 def end_of_events(view: Reader) -> str:
-    """The cursor of the last event a follower may read now, or of where the first will come after."""
+    """The cursor of the last event that can be read now."""
     ends = view.log_ends(None)
     return event_cursor(ends, ends.last)
 
 
 @operation(follows_log=True)
-def goes_on_after(view: Reader, after: str) -> bool:
-    """Whether the log has anything after this cursor, be it pruned already: reading on will tell."""
+def has_events_after(view: Reader, after: str) -> bool:
+    """Whether the log has events after this cursor, pruned or not: reading reports a pruned one."""
     ends = view.log_ends(None)
     return ends.last > event_number(after, ends._replace(pruned_through=0))
 
 
-_EventInTheMaking = dataclasses.make_dataclass(
-    "_EventInTheMaking", [(spec.name, spec.type) for spec in dataclasses.fields(JobEvent)], slots=True
+_MutableEvent = dataclasses.make_dataclass(
+    "_MutableEvent", [(spec.name, spec.type) for spec in dataclasses.fields(JobEvent)], slots=True
 )
-"""A twin of `JobEvent` that is not frozen: filled in one go and then turned into one, at a third of the price."""
+"""A `JobEvent` that is not frozen: filled at once and then turned into one, in a third of the time."""
 
 
 def _event_of(ends: LogEnds, number: int, row: EventRow) -> JobEvent:
     detail = {} if row.detail is None else json.loads(row.detail)
-    event = _EventInTheMaking(event_cursor(ends, number), *row[:-2], from_micros(row.occurred_at), detail)
+    event = _MutableEvent(event_cursor(ends, number), *row[:-2], from_micros(row.occurred_at), detail)
     event.__class__ = JobEvent
     return cast(JobEvent, event)

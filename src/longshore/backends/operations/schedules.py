@@ -12,30 +12,30 @@ from longshore.core.actor import actor
 from longshore.core.errors import InvalidArgument, ScheduleNotFound
 from longshore.core.job import Job
 from longshore.core.job_record import Record, job_of, record_of
-from longshore.core.schedule import MOST_MADE_UP, Schedule, check_schedule
+from longshore.core.schedule import MOST_CAUGHT_UP, Schedule, check_schedule
 from longshore.core.times import EARLIEST, SECOND
 from longshore.core.transitions import note
 
 JOBS_AT_ONCE = 500
-"""Jobs that one pass makes, some 50 milliseconds for which others wait; schedules left over are due in the next one."""
+"""The most jobs of one pass: about 50 milliseconds for which other writers wait. The next pass continues."""
 BYTES_AT_ONCE = 4 << 20
-"""And bytes of payload, unless a single job has more."""
+"""The most bytes of payload of one pass, unless a single job has more."""
 PUNCTUAL = 60 * SECOND
-"""A schedule that is no later than this comes before those that have slept: their time has passed anyway."""
+"""A schedule that is at most this late runs before overdue ones."""
 
 
 COMPARED_EVERY = 30 * SECOND
-"""How often schedules are looked for that a clock since set back left in the future: all are read for it."""
+"""How often to look for schedules that a clock, set back since, left in the future. It reads all schedules."""
 
 
 class Clocks:
-    """When this process last compared the store's clock with those of its schedules."""
+    """When this process last compared the store's clock with its schedules."""
 
     def __init__(self) -> None:
         self._compared_at: int | None = None
 
-    def to_be_compared(self, now: int) -> bool:
-        """Whether it is time to do so; each yes counts as done."""
+    def due(self, now: int) -> bool:
+        """Whether to compare now; a True answer counts as done."""
         if self._compared_at is not None and 0 <= now - self._compared_at < COMPARED_EVERY:
             return False
         self._compared_at = now
@@ -43,30 +43,30 @@ class Clocks:
 
 
 class Fired(NamedTuple):
-    """What one pass did: the jobs it made, and the schedules it had to pause."""
+    """The result of one pass: the jobs it enqueued, and the schedules it paused."""
 
     jobs: list[Job]
     stopped: list[Schedule]
     planned_back: list[Schedule]
-    """Those that a clock since set back had left waiting for a time too far ahead."""
+    """Schedules that waited for a time too far ahead, because the clock was set back."""
 
 
 @operation()
 def put_schedule(tx: Transaction, schedule: Schedule, keep_pause: bool) -> Schedule:
-    """Stores a new schedule, or gives the one with its id a new pattern and new times."""
+    """Store a new schedule, or change the template and times of the one with its id."""
     given = check_schedule(schedule, tx.now)
     known = next(iter(tx.schedules([given.id])), None)
     kept = plans.put(given, known, tx.now, keep_pause=keep_pause)
     tx.put_schedules([kept])
     if kept.paused is not (known is not None and known.paused):
-        _tell(tx, kept)
-    _sign(tx, kept, "schedule.changed")
+        _record_pause(tx, kept)
+    _record_change(tx, kept, "schedule.changed")
     return kept
 
 
 @operation()
 def pause_schedule(tx: Transaction, schedule_id: str) -> Schedule:
-    """Told only if that is news."""
+    """Pause the schedule; record an event only if that changes it."""
     schedule = _known(tx, schedule_id)
     if schedule.paused:
         return schedule
@@ -75,7 +75,7 @@ def pause_schedule(tx: Transaction, schedule_id: str) -> Schedule:
 
 @operation()
 def resume_schedule(tx: Transaction, schedule_id: str) -> Schedule:
-    """Told only if that is news."""
+    """Resume the schedule; record an event only if that changes it."""
     schedule = _known(tx, schedule_id)
     if not schedule.paused:
         return schedule
@@ -84,7 +84,7 @@ def resume_schedule(tx: Transaction, schedule_id: str) -> Schedule:
 
 @operation()
 def run_schedule(tx: Transaction, schedule_id: str) -> Job:
-    """Stores one more job like those it makes."""
+    """Store one more job of the schedule."""
     record = record_of(plans.run_by_hand(_known(tx, schedule_id)), tx.now)
     store_records(tx, [record])
     return job_of(record)
@@ -98,18 +98,18 @@ def _known(tx: Transaction, schedule_id: str) -> Schedule:
 
 def _keep(tx: Transaction, schedule: Schedule) -> Schedule:
     tx.put_schedules([schedule])
-    _tell(tx, schedule)
+    _record_pause(tx, schedule)
     return schedule
 
 
-def _tell(tx: Transaction, schedule: Schedule) -> None:
+def _record_pause(tx: Transaction, schedule: Schedule) -> None:
     event = "schedule.paused" if schedule.paused else "schedule.resumed"
     detail = {"schedule_id": schedule.id} | ({"error": schedule.error} if schedule.error else {})
     tx.write_event(note(str(schedule.job.queue), event, tx.now, detail, schedule.job.type))
 
 
-def _sign(tx: Transaction, schedule: Schedule, event: str) -> None:
-    """That a schedule is there or gone leaves no trace by itself: it is told if somebody says who they are."""
+def _record_change(tx: Transaction, schedule: Schedule, event: str) -> None:
+    """Record an event if the caller has an actor: without one, the change writes no event."""
     if actor():
         detail = {"schedule_id": schedule.id}
         tx.write_event(note(str(schedule.job.queue), event, tx.now, detail, schedule.job.type))
@@ -117,20 +117,20 @@ def _sign(tx: Transaction, schedule: Schedule, event: str) -> None:
 
 @operation()
 def remove_schedule(tx: Transaction, schedule_id: str) -> bool:
-    """False if there was none."""
+    """Remove the schedule; return False if there was none."""
     for schedule in tx.schedules([schedule_id]):
-        _sign(tx, schedule, "schedule.removed")
+        _record_change(tx, schedule, "schedule.removed")
     return tx.remove_schedule(schedule_id)
 
 
 @operation()
 def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
-    """Makes jobs that are due, and moves each schedule on to its next time, in one transaction of bounded length.
+    """Enqueue due jobs and move each schedule to its next time, in one transaction of bounded length.
 
-    A schedule whose jobs cannot be made any more is paused, so that it never holds up the others. Now and then, and as
-    soon as the clock is seen to have been set back, those are looked for that wait for a time too far ahead.
+    A schedule whose jobs cannot be created any more is paused, so that it does not block the others. From time to time,
+    and after the clock was set back, it also corrects schedules that wait for a time too far ahead.
     """
-    planned_back = _plan_back(tx, limit) if clocks.to_be_compared(tx.now) else []
+    planned_back = _plan_back(tx, limit) if clocks.due(tx.now) else []
     ready: list[tuple[Schedule, plans.Firing]] = []
     stopped: list[Schedule] = []
     jobs_left, bytes_left = JOBS_AT_ONCE, BYTES_AT_ONCE
@@ -139,17 +139,17 @@ def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
         if ready and (jobs_left < 1 or bytes_left < size):
             break
         try:
-            firing = plans.firing(schedule, tx.now, max(1, min(MOST_MADE_UP, jobs_left, bytes_left // size)))
+            firing = plans.firing(schedule, tx.now, max(1, min(MOST_CAUGHT_UP, jobs_left, bytes_left // size)))
             ready.append((schedule, firing))
             jobs_left -= len(firing.jobs)
             bytes_left -= len(firing.jobs) * size
-        except InvalidArgument as error:  # its zone or pattern is no longer good
+        except InvalidArgument as error:  # its time zone or template is no longer valid
             stopped.append(plans.paused(schedule, tx.now, str(error)))
     known = tx.statuses([record.id for _, firing in ready for record in firing.jobs]) if ready else {}
     made: list[Record] = []
     moved: list[Schedule] = []
     for schedule, firing in ready:
-        fresh = [record for record in firing.jobs if record.id not in known or _is_a_strangers(tx, record)]
+        fresh = [record for record in firing.jobs if record.id not in known or _id_is_foreign(tx, record)]
         made += fresh
         moved.append(plans.fired(schedule, firing, len(fresh), tx.now))
     if made:
@@ -160,7 +160,7 @@ def fire_due_schedules(tx: Transaction, limit: int, clocks: Clocks) -> Fired:
     if stopped or overslept:
         tx.put_schedules(stopped + overslept)
     for schedule in stopped:
-        _tell(tx, schedule)
+        _record_pause(tx, schedule)
     return Fired([job_of(record) for record in made], stopped, planned_back)
 
 
@@ -172,8 +172,8 @@ def _plan_back(tx: Transaction, limit: int) -> list[Schedule]:
     return [now for before, now in zip(ahead, back, strict=True) if now.next_run_at != before.next_run_at]
 
 
-def _is_a_strangers(tx: Transaction, record: Record) -> bool:
-    """Whether the id of this run is that of a job its schedule never made; then the run gets another one."""
+def _id_is_foreign(tx: Transaction, record: Record) -> bool:
+    """Whether the id of this run belongs to a job of another origin; then the run gets another id."""
     taken = tx.jobs_seen([record.id]).get(record.id)
     if taken is None or taken.schedule_id == record.schedule_id:
         return False
@@ -183,10 +183,10 @@ def _is_a_strangers(tx: Transaction, record: Record) -> bool:
         if taken is None or taken.schedule_id == record.schedule_id:
             record.id = other
             return taken is None
-    raise AssertionError("unreachable: numbers do not end")
+    raise AssertionError("unreachable: the numbers are unlimited")
 
 
 def _due(tx: Transaction, limit: int) -> list[Schedule]:
-    """The punctual ones first, however many have slept."""
+    """The due schedules, punctual ones first."""
     due = tx.schedules_due(tx.now - PUNCTUAL, tx.now, limit)
     return due if len(due) == limit else due + tx.schedules_due(EARLIEST - 1, tx.now - PUNCTUAL, limit - len(due))

@@ -68,7 +68,7 @@ def stop_job(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> F
 
 @operation()
 def stop_job_with_retry(tx: Transaction, job_id: str, error: str, lease: Lease | None) -> Freed:
-    """CANCELLING to STOPPED, the failure counted."""
+    """From CANCELLING to STOPPED, with the failure counted."""
     change = _fenced(tx, job_id, lease, S.STOPPED)
     transitions.stop_with_retry(change, error)
     return write(tx, [change])
@@ -84,7 +84,7 @@ def mark_job_unknown_stopped(tx: Transaction, job_id: str, error: str, lease: Le
 
 @operation()
 def acknowledge_cancellation(tx: Transaction, job_id: str, was_executing: bool, lease: Lease | None) -> None:
-    """CANCELLING to its end."""
+    """From CANCELLING to STOPPED or UNKNOWN_STOPPED."""
     change = _fenced(tx, job_id, lease, S.STOPPED if was_executing else S.UNKNOWN_STOPPED)
     transitions.acknowledge(change, was_executing=was_executing)
     write(tx, [change])
@@ -92,7 +92,7 @@ def acknowledge_cancellation(tx: Transaction, job_id: str, was_executing: bool, 
 
 @operation()
 def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Moment | None, reason: str) -> Freed:
-    """Back to the queue, nothing counted."""
+    """Back to the queue; counts neither a failure nor a crash."""
     due = None if run_at is None else check_moment("run_at", run_at, tx.now)
     change = _fenced(tx, job_id, lease, S.UNKNOWN_RETRY)
     transitions.release(change, due, reason, relative=not isinstance(run_at, datetime))
@@ -101,13 +101,13 @@ def release_lease(tx: Transaction, job_id: str, lease: Lease | None, run_at: Mom
 
 @operation()
 def update_job_status(tx: Transaction, job_id: str, status: JobStatus, result: bytes | None, error: str) -> Freed:
-    """A move by hand; into RUNNING only where the queue's and the key's limits have free slots."""
+    """A change by hand; to RUNNING only if the queue and the key have free slots."""
     change = change_of(tx, job_id)
     record = change.record
     if record.status is status:
         return {}
     if status is S.RUNNING and record.status.eligible and not _has_free_slots(tx, change):
-        raise InvalidTransition(job_id, record.status, status, "the limit of its queue or key is full")
+        raise InvalidTransition(job_id, record.status, status, "the concurrency limit of its queue or key is reached")
     transitions.update(change, status, result, error, tx.token_prefix + secrets.token_hex(16))
     return write(tx, [change])
 
@@ -137,7 +137,7 @@ def any_completed(outcomes: Sequence[Outcome]) -> bool:
 
 @operation()
 def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
-    """Settles what can be settled, in order; each refusal stands alone, with its reason."""
+    """Settle what can be settled, in order; each refused outcome has its reason."""
     report, left = _complete_in_bulk(tx, outcomes)
     if not left:
         return report
@@ -163,7 +163,7 @@ def settle_jobs(tx: Transaction, outcomes: Sequence[Outcome]) -> SettleReport:
 
 
 def _complete_in_bulk(tx: Transaction, outcomes: Sequence[Outcome]) -> tuple[SettleReport, Sequence[Outcome]]:
-    """Settles the plain completions in bulk; returns the outcomes that are decided on their own.
+    """Settle the plain completions in bulk; return the outcomes that are decided one by one.
 
     A completion is plain if its job is RUNNING under the outcome's lease, has no other outcome in the batch and does
     not set `remove_on_complete`.
@@ -186,11 +186,11 @@ def _complete_in_bulk(tx: Transaction, outcomes: Sequence[Outcome]) -> tuple[Set
 def _completions(outcomes: Sequence[Outcome]) -> list[Completion]:
     """The well-formed completions under a lease, of jobs that have no other outcome in this batch.
 
-    What is not well formed is refused with its reason when it is decided on its own.
+    A malformed one is refused with its reason when it is decided separately.
     """
     times = Counter(outcome.job_id for outcome in outcomes)
     found: list[Completion] = []
-    lease: Lease | None = None  # the jobs of one claim share theirs: it is checked once
+    lease: Lease | None = None  # jobs of one claim share a lease: it is checked once
     for outcome in outcomes:
         job_id, given, result = outcome.job_id, outcome.lease, outcome.result
         if outcome.verb != "complete" or times[job_id] > 1:
@@ -203,14 +203,14 @@ def _completions(outcomes: Sequence[Outcome]) -> list[Completion]:
 
 
 def _can_be_stored(lease: object) -> bool:
-    """Whether a job could have this lease; SQL refuses some of those that none can have."""
+    """Whether a job can have this lease; SQL rejects some values that none can have."""
     if not isinstance(lease, Lease) or type(lease.epoch) is not int:
         return False
     return 0 <= lease.epoch < 2**63 and lease.token.isascii() and lease.token.isprintable()
 
 
 def _checked(outcome: Outcome, now: int) -> _Checked:
-    if outcome.verb not in tuple(_APPLY):  # by what it equals: a list from somebody's JSON has no hash
+    if outcome.verb not in tuple(_APPLY):  # compare, because a list from JSON has no hash
         raise InvalidArgument("verb", f"must be one of {', '.join(_APPLY)}, not {outcome.verb!r}")
     checks.lease(outcome.lease)
     if outcome.verb == "complete":
@@ -279,14 +279,14 @@ def _claimed_queues(_outcomes: Sequence[Outcome], terms: ClaimTerms) -> Sequence
 
 @operation(locks=_claimed_queues)
 def settle_and_dequeue(tx: Transaction, outcomes: Sequence[Outcome], terms: ClaimTerms) -> tuple[SettleReport, Claim]:
-    """Settles, then claims: what was just given back or freed counts already."""
-    lease_end(tx, terms.lease)  # refused before anything is settled
+    """Settle, then claim: the claim sees the released jobs and slots."""
+    lease_end(tx, terms.lease)  # raise before anything is settled
     report = settle_jobs.run(tx, outcomes) if outcomes else SettleReport()
     return report, dequeue_jobs.run(tx, terms) if terms.limit else Claim([], more=False)
 
 
 def joined(first: SettleReport, then: SettleReport) -> SettleReport:
-    """One report of two settlements."""
+    """Merge two reports."""
     freed = {owner: first.freed.get(owner, 0) + then.freed.get(owner, 0) for owner in first.freed | then.freed}
     return SettleReport(first.settled | then.settled, first.refused | then.refused, freed)
 
@@ -295,6 +295,6 @@ def joined(first: SettleReport, then: SettleReport) -> SettleReport:
 def complete_first(
     tx: Transaction, outcomes: Sequence[Outcome], terms: ClaimTerms
 ) -> tuple[SettleReport, Sequence[Outcome]]:
-    """The first of two transactions: settles plain completions; returns the outcomes that are left for the second."""
+    """The first of two transactions: settle plain completions; return the outcomes for the second."""
     lease_end(tx, terms.lease)
     return _complete_in_bulk(tx, outcomes)

@@ -1,4 +1,4 @@
-"""The reader over named statements: what every dialect answers in the same way."""
+"""The reader over named statements, shared by every dialect."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from longshore.core.times import from_micros, optional_moment
 from longshore.core.transitions import EventRow
 
 BEFORE_ALL = -(2**63)
-"""Before every priority and every sort key."""
+"""Less than every priority and every sort key."""
 _FOLLOWERS_REMEMBERED = 1_000
 _PAYLOAD = 4
-"""Where `job_columns` has it."""
+"""The index of the payload in `job_columns`."""
 
 Seen = dict[tuple[str, int], int]
-"""For followers of one queue, by queue and position: up to where the log has nothing more for them."""
+"""For readers of one queue, by queue and position: the log has nothing more for them up to here."""
 
 
 class SQLLookups:
-    """What both a reader and a write transaction look up."""
+    """Lookups shared by a reader and a write transaction."""
 
     def __init__(self, sql: Statements, queries: Queries) -> None:
         self._sql = sql
@@ -47,7 +47,7 @@ class SQLLookups:
         self._listed = queries.listed
 
     def _priorities(self, queue: str, after: int = BEFORE_ALL) -> Iterator[int]:
-        """The priorities that anybody in line has, one index seek each."""
+        """The priorities of eligible jobs, by one index seek each."""
         priority = self._one(self._sql.next_priority, queue, after)
         while priority is not None:
             yield priority[0]
@@ -63,7 +63,7 @@ class SQLLookups:
         return records
 
     def _dependencies_of(self, uids: Sequence[int]) -> dict[int, tuple[str, ...]]:
-        """What jobs depend on, as their callers listed it."""
+        """The dependencies of jobs, in the order of their lists."""
         names: dict[int, list[str]] = defaultdict(list)
         for uid, name in self._rows(self._sql.dependencies_of, self._listed(uids)):
             names[uid].append(name)
@@ -96,8 +96,8 @@ class SQLLookups:
                 state.eligible += int(jobs)
         return kept
 
-    def queues_ever_seen(self) -> list[str]:
-        return [name for (name,) in self._rows(self._sql.queues_ever_seen)]
+    def known_queues(self) -> list[str]:
+        return [name for (name,) in self._rows(self._sql.known_queues)]
 
     def schedules(self, ids: Sequence[str] | None) -> list[Schedule]:
         rows = (
@@ -116,9 +116,9 @@ class SQLLookups:
 
 
 class SQLReader(SQLLookups, ABC):
-    """Everything that only looks, on one connection.
+    """Reads on one connection.
 
-    `seen` spares a quiet queue's follower from reading through a busy queue's events again at every look.
+    `seen` saves a reader of a quiet queue from reading a busy queue's events again each time.
     """
 
     def __init__(self, sql: Statements, queries: Queries, seen: Seen | None = None) -> None:
@@ -132,11 +132,11 @@ class SQLReader(SQLLookups, ABC):
 
     @abstractmethod
     def _found(self, search: Search) -> Iterator[Row]:
-        """Rows that match all but `wanted.data`, in the order asked for, read as they are asked for."""
+        """Rows that match all conditions except `wanted.data`, in the requested order, read lazily."""
 
     @abstractmethod
     def log_ends(self, queue: str | None) -> LogEnds:
-        """Where the event log stands."""
+        """The positions of the event log."""
 
     # -- jobs
 
@@ -230,19 +230,19 @@ _ALL_UIDS = Part(0, 2**63 - 1)
 
 
 class SQLBulkReader(ABC):
-    """SQL put together from fixed pieces; how a value gets into it is up to the dialect."""
+    """Builds statements from fixed parts; the dialect decides how to pass values."""
 
     _sql: Statements
     _expressions: Mapping[str, Mapping[str, str]]
-    """Columns that are not called in the tables what they are called here."""
+    """Columns that have other names in the tables."""
 
     @abstractmethod
     def _value(self, value: Any, values: list[Any]) -> str:
-        """A value as SQL, or a mark for it and the value in its place."""
+        """A value as SQL, or a placeholder with the value appended to `values`."""
 
     @abstractmethod
     def _within(self, table: str, part: Part, values: list[Any]) -> list[str]:
-        """Conditions that hold for the rows of a part."""
+        """The conditions for the rows of a part."""
 
     def _named(self, what: str, table: str) -> str:
         statement: str = getattr(self._sql, f"{what}_{table}")
@@ -272,13 +272,13 @@ class SQLBulkReader(ABC):
 
 
 def parts_by_uid(span: tuple[int, int] | None, count: int) -> list[Part]:
-    """Even parts of the uids there are; a single one is all there is, whatever comes until it is read."""
+    """Split the uids evenly. A single part also covers uids that are added before it is read."""
     if count <= 1 or span is None:
         return [_ALL_UIDS]
     return even_parts(Part(span[0] - 1, span[1]), count)
 
 
 def even_parts(whole: Part, count: int) -> list[Part]:
-    """Parts of as many positions each."""
+    """Split a range into parts of equal length."""
     size = max(1, -(-(whole.through - whole.after) // count))
     return [Part(start, min(start + size, whole.through)) for start in range(whole.after, whole.through, size)]

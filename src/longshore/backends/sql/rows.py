@@ -25,23 +25,23 @@ class Queries(Protocol):
     """Runs statements on one connection, in one dialect."""
 
     def rows(self, statement: str, *values: Any) -> Iterator[Row]:
-        """The rows that a statement finds."""
+        """The rows that a statement returns."""
         ...
 
     def one(self, statement: str, *values: Any) -> Row | None:
-        """The first of them."""
+        """The first row, or None."""
         ...
 
     def run(self, statement: str, *values: Any) -> int:
-        """Runs a statement that changes rows; returns how many."""
+        """Run a statement that changes rows; return how many."""
         ...
 
     def many(self, statement: str, rows: Iterable[Row]) -> None:
-        """Runs a statement once for each row of values."""
+        """Run a statement once for each row of values."""
         ...
 
     def listed(self, values: Iterable[Any]) -> Any:
-        """Many values as one parameter."""
+        """Encode many values as one parameter."""
         ...
 
     def log_position(self, position: int) -> tuple[Any, ...]:
@@ -49,11 +49,11 @@ class Queries(Protocol):
         ...
 
     def log_range(self, after: int) -> tuple[Any, ...]:
-        """What limits a reading of the log after this position, as parameters."""
+        """The range of the log after this position as parameters."""
         ...
 
     def positioned(self, row: Row) -> tuple[int, Row]:
-        """A row that begins with a position of the log as this position and the rest."""
+        """Split a row that starts with a log position into the position and the rest."""
         ...
 
 
@@ -72,11 +72,11 @@ _saved_columns = attrgetter(
 
 
 class DamagedRow(ValueError):
-    """A row holds what was never written to it."""
+    """A row has a value that was never written to it."""
 
 
 class _Statuses(dict[str | None, Any]):
-    """Statuses by their stored names: a dict, because asking the enum costs ten times as much and every row asks."""
+    """Statuses by stored name. A dict, because the enum lookup costs ten times as much and every row needs one."""
 
     def __missing__(self, name: object) -> None:
         raise DamagedRow(f"a row has the status {name!r}")
@@ -86,7 +86,7 @@ STATUS = _Statuses({None: None} | {status.value: status for status in JobStatus}
 
 
 def record_of_row(row: Row) -> Record:
-    """A row of `job_columns` as a record; dependencies are kept elsewhere and filled in by the view."""
+    """Convert a row of `job_columns`; the reader fills in dependencies."""
     record = Record(*row)
     record.status = STATUS[record.status]
     record.tags = tuple(json.loads(record.tags)) if record.tags else ()  # type: ignore[arg-type]  # text until here
@@ -103,18 +103,18 @@ def tombstone_of_row(row: Row) -> Tombstone:
 
 
 def inserted_row(record: Record) -> Row:
-    """A new job as `insert_job` takes it."""
+    """A new job as parameters of `insert_job`."""
     return (*_new_columns(record), json.dumps(record.tags, ensure_ascii=False) if record.tags else "")
 
 
 def saved_row(change: Change) -> Row:
-    """A changed job as `save_job` takes it: its columns, its uid, and the version it must still have."""
+    """A changed job as parameters of `save_job`: its columns, its uid, and the version it must still have."""
     record = change.record
     return (*_saved_columns(record), record.job_seq - len(change.events))
 
 
 def tag_rows(record: Record) -> Iterator[Row]:
-    """A new job's tags as `insert_tag` takes them."""
+    """A new job's tags as parameters of `insert_tag`."""
     claimable = record.status in ELIGIBLE
     for tag in record.tags:
         yield (
@@ -130,7 +130,7 @@ def tag_rows(record: Record) -> Iterator[Row]:
 
 
 def queue_of_row(row: Row) -> QueueState:
-    """A row of `queue_columns` as a state, its counts still to be filled in."""
+    """Convert a row of `queue_columns`, without counts."""
     name, paused, running, per_key, count, per, key_count, key_per, start, used, finished, dead, events = row
     return QueueState(
         name,
@@ -174,12 +174,12 @@ def key_of_row(row: Row) -> KeyState:
 
 def event_of_row(row: Row) -> EventRow:
     """A row of `event_columns`, after its position."""
-    told = (*row[:6], STATUS[row[6]], STATUS[row[7]], *row[8:])
-    return tuple.__new__(EventRow, told)  # by the thousand for each follower: EventRow(...) would cost twice this
+    columns = (*row[:6], STATUS[row[6]], STATUS[row[7]], *row[8:])
+    return tuple.__new__(EventRow, columns)  # half the cost of EventRow(...), for thousands of rows
 
 
 class Delta(NamedTuple):
-    """What a transaction adds to the count of one queue and status."""
+    """The change of the count of one queue and status."""
 
     queue: str
     status: JobStatus
@@ -188,7 +188,7 @@ class Delta(NamedTuple):
 
 
 def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta]:
-    """What jobs that changed, or went, do to the counts."""
+    """The changes of counts for changed or removed jobs."""
     counts: dict[tuple[str, JobStatus], list[int]] = defaultdict(lambda: [0, 0])
     for change in changes:
         record = change.record
@@ -203,7 +203,7 @@ def deltas_of(changes: Iterable[Change], *, removed: bool = False) -> list[Delta
 
 
 class Moves:
-    """The columns of a statement from which counts and tags follow jobs into another status."""
+    """The columns of a statement that counts and tags need after a bulk transition."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.counted = itemgetter(*map(columns.index, ("queue", "status", "retry_count")))
@@ -212,7 +212,7 @@ class Moves:
 
 
 def deltas_of_moves(moves: Moves, rows: Iterable[Row], status: JobStatus) -> list[Row]:
-    """What jobs that all went into one status do to the counts, as `add_to_count` takes it."""
+    """The changes of counts for jobs that all entered one status, as parameters of `add_to_count`."""
     deltas: list[Row] = []
     for (queue, was, retries), jobs in Counter(map(moves.counted, rows)).items():
         deltas.append((queue, STATUS[was], -jobs, -jobs * retries))
@@ -221,20 +221,20 @@ def deltas_of_moves(moves: Moves, rows: Iterable[Row], status: JobStatus) -> lis
 
 
 def tags_of_moves(moves: Moves, rows: Iterable[Row], status: JobStatus) -> Iterator[Row]:
-    """The tags of these jobs, as `save_tag` takes them."""
+    """The tags of these jobs, as parameters of `save_tag`."""
     for uid, retries, sort_key, tags in map(moves.tagged, rows):
         for tag in json.loads(tags):
             yield (sort_key, status in ELIGIBLE, status, retries, tag, uid)
 
 
 CLAIM_COLUMNS = ["sort_key" if spec.name == "updated_at" else spec.name for spec in dataclasses.fields(Job)]
-"""The fields of Job; but the status is what it was, and for `updated_at`, which a claim sets, stands the sort key."""
+"""The fields of Job, with the status before the claim, and the sort key in place of `updated_at`."""
 
 MOVES = Moves(CLAIM_COLUMNS)
 _KEY = CLAIM_COLUMNS.index("concurrency_key")
 type_of = itemgetter(CLAIM_COLUMNS.index("type"))
 _expires_at = itemgetter(CLAIM_COLUMNS.index("expires_at"))
-in_standing_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "sort_key", "uid")))
+row_claim_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "sort_key", "uid")))
 """The order in which jobs are claimed, as a key for rows of `claimed_columns`."""
 
 
@@ -250,7 +250,7 @@ class WithinKeys:
         self, queue: QueueState, limit: int, most_passed: int, now: int, types: Sequence[str] | None = None
     ) -> None:
         self.used: dict[str, int] = {}
-        """How many were chosen of each key."""
+        """The number of chosen jobs by key."""
         self._queue = queue
         self._limit = limit
         self._most_passed = most_passed
@@ -258,7 +258,7 @@ class WithinKeys:
         self._types = None if types is None else frozenset(types)
 
     def choose(self, rows: Iterable[Row]) -> list[Row]:
-        """At most `limit` of them, in their order, as rows of `claimed_columns`; none if too many are in the way."""
+        """Return at most `limit` rows of `claimed_columns`, in their order; none if too many are skipped."""
         chosen: list[Row] = []
         passed = 0
         left: dict[str, int] = {}
@@ -296,7 +296,7 @@ def claimed_jobs(
     now_micros: int,
     dependencies_of: Callable[[Sequence[int]], Mapping[int, tuple[str, ...]]],
 ) -> list[Job]:
-    """The jobs as they are once this claim is written, from rows of `claimed_columns`."""
+    """Build the claimed jobs from rows of `claimed_columns`."""
     now = from_micros(now_micros)
     lease_ends = optional_moment(lease.expires_at)
     leases: dict[int, Lease] = {}
@@ -308,7 +308,7 @@ def claimed_jobs(
         job.tags = tuple(json.loads(job.tags)) if job.tags else ()
         job.lifo = job.lifo == 1
         job.options = {} if job.options == "{}" else json.loads(job.options)
-        if job.depends_on:  # how many they are, until here
+        if job.depends_on:  # the number of dependencies, so far
             dependent.append(job)
         else:
             job.depends_on = ()

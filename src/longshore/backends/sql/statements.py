@@ -35,10 +35,10 @@ _MARKS = {"sqlite": "?", "postgres": "$"}
 
 
 class Statements:
-    """The statements of one dialect, as attributes; fragments that take no parameters are attributes, too."""
+    """The statements of one dialect as attributes; fragments without parameters are attributes, too."""
 
     def __init__(self, package: str, schema: str = "main") -> None:
-        """`schema` is included like a fragment, but never searched for parameters: it may have any name."""
+        """Load the statements. `schema` is inserted last and not searched for parameters: it may have any name."""
         mark = _MARKS[package.rpartition(".")[2]]
         self.parameters: dict[str, tuple[str, ...]] = {}
         blocks = list(_blocks(package))
@@ -61,12 +61,12 @@ class Statements:
         def __getattr__(self, name: str) -> str: ...
 
     def names(self) -> frozenset[str]:
-        """The statements, without the fragments."""
+        """The names of the statements, without fragments."""
         return frozenset(self.parameters)
 
 
 def _blocks(package: str) -> Iterable[re.Match[str]]:
-    """The blocks that both dialects share, then those of one."""
+    """The blocks of both dialects, then those of one."""
     for folder in (files("longshore.backends.sql"), files(package).joinpath("sql")):
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".sql"):
@@ -78,14 +78,14 @@ def _body(block: re.Match[str]) -> str:
 
 
 def _included(text: str, fragments: Mapping[str, str]) -> str:
-    """The text with its fragments, and theirs, filled in; the schema comes last."""
+    """Insert fragments, and theirs; the schema comes last."""
     while _INCLUDE.search(text):
         text = _INCLUDE.sub(lambda use: fragments[use[1]], text)
     return text
 
 
 def _numbered(where: str, text: str, declared: Sequence[str], mark: str) -> str:
-    """The text with each `:name` replaced by its number among the declared parameters."""
+    """Replace each `:name` by its number among the declared parameters."""
     used = {token["parameter"] for token in _TOKEN.finditer(text) if token["parameter"]}
     if used != set(declared) or len(declared) != len(set(declared)):
         undeclared, unused = sorted(used - set(declared)), sorted(set(declared) - used)
@@ -99,9 +99,9 @@ def _listed(statuses: Iterable[JobStatus]) -> str:
 
 
 def _status_words() -> dict[str, str]:
-    """`claim_sources` and `claim_target`, and the same for every verb: what its statements look for and set.
+    """`claim_sources` and `claim_target`, and the same for every verb: the statuses that its statements find and set.
 
-    Of several targets it is the one that a worker can claim. A list without any status is NULL, which no row equals.
+    Of several targets it is the one that a worker can claim. An empty list is NULL, which no row equals.
     """
     words = {"final_statuses": _listed(s for s in JobStatus if s in FINAL)}
     words["held_statuses"] = _listed(s for s in JobStatus if s in HOLDS_CAPACITY)
@@ -120,11 +120,11 @@ def _status_words() -> dict[str, str]:
 
 
 STATUS_WORDS = _status_words()
-"""Lists of quoted status words, made from the transition table; a statement includes them like fragments."""
+"""Lists of quoted status names from the transition table; a statement includes them like fragments."""
 
 
 class Migration(NamedTuple):
-    """One step; after it the schema has this number."""
+    """One migration; after it the schema has this number."""
 
     number: int
     name: str
@@ -132,7 +132,7 @@ class Migration(NamedTuple):
 
 
 def load_migrations(package: str) -> tuple[Migration, ...]:
-    """All steps in order; their numbers must be 1, 2, 3 …"""
+    """All migrations in order; their numbers must be 1, 2, 3 …"""
     folder = files(package).joinpath("migrations")
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     steps = []
@@ -145,10 +145,10 @@ def load_migrations(package: str) -> tuple[Migration, ...]:
 
 
 def refuse_newer(version: int, known: Sequence[Migration], where: str) -> None:
-    """A schema newer than the code is left alone."""
+    """Refuse a schema that is newer than this code."""
     if version > len(known):
         raise BackendUnavailable(
-            f"{where} has schema {version}, made by a newer Longshore; this one knows up to {len(known)}. Upgrade it"
+            f"{where} has schema {version}, created by a newer Longshore; this one knows up to {len(known)}. Upgrade it"
         )
 
 
@@ -157,9 +157,9 @@ LINEAGE = "2026-11"
 
 
 def refuse_other_lineage(lineage: str | None, where: str) -> None:
-    """Refuse a store whose migrations have other numbers than ours: their numbers cannot be compared."""
+    """Refuse a store of another sequence of migrations: its numbers cannot be compared."""
     if lineage != LINEAGE:
         raise BackendUnavailable(
-            f"{where} was made before the first release, with other migrations. Finish its jobs with the version that "
-            "made it, or start with an empty store; longshore migrate-data copies stores of this lineage only"
+            f"{where} was created before the first release, with other migrations. Finish its jobs with the version "
+            "that created it, or start with an empty store; longshore migrate-data copies stores of this lineage only"
         )

@@ -12,7 +12,7 @@ from longshore.core.tokens import Scope, Token
 
 
 class SQLTokens:
-    """The table of tokens; every dialect uses it in the same way."""
+    """The table of tokens; the same for every dialect."""
 
     def __init__(self, sql: Statements, queries: Queries, now: int) -> None:
         self._sql = sql
@@ -42,7 +42,7 @@ class SQLTokens:
         self._run(self._sql.revoke_token, token_id, self.now)
 
     def touch_tokens(self, token_ids: Sequence[str]) -> None:
-        for token_id in sorted(token_ids):  # in one order, for whoever else does so at the same time
+        for token_id in sorted(token_ids):  # in one order, so that concurrent updates do not deadlock
             self._run(self._sql.touch_token, token_id, self.now)
 
     def forget_tokens(self, over_at: int) -> None:

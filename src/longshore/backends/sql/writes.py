@@ -24,7 +24,7 @@ from longshore.core.transitions import Change, EventRow
 
 
 class SQLStaging:
-    """The tables of bulk inserts; every dialect uses them in the same way."""
+    """The tables of bulk inserts; the same for every dialect."""
 
     def __init__(self, sql: Statements, queries: Queries, now: int) -> None:
         self._sql = sql
@@ -35,40 +35,40 @@ class SQLStaging:
         self.now = now
 
     def run_report(self, run: str) -> tuple[int, int] | None:
-        """Offered and inserted, of a run that was committed."""
+        """The offered and inserted jobs of a committed run."""
         for offered, inserted in self._rows(self._sql.staged_run, run):
             return offered, inserted
         return None
 
     def stage(self, run: str, part: str, bodies: Sequence[str]) -> None:
-        """Stages jobs, and notes that the run is alive."""
-        self._lay_aside([(run, part, body) for body in bodies])
-        self._run(self._sql.touch_staged_run, run, self.now)  # last: the run's other tasks wait for this row
+        """Stage jobs, and record that the run is active."""
+        self._stage([(run, part, body) for body in bodies])
+        self._run(self._sql.touch_staged_run, run, self.now)  # last, because other tasks of the run wait for this row
 
-    def _lay_aside(self, rows: Sequence[Row]) -> None:
+    def _stage(self, rows: Sequence[Row]) -> None:
         self._queries.many(self._sql.stage_job, rows)
 
-    def insert_plain(self, run: str, parts: Sequence[str]) -> int:  # noqa: ARG002 - by itself it makes none
-        """Turns the plain jobs of these parts into jobs, if the store can by itself; returns how many."""
+    def insert_plain(self, run: str, parts: Sequence[str]) -> int:  # noqa: ARG002 - for stores that insert in bulk
+        """Insert the plain jobs of these parts in bulk, if the store can; return how many."""
         return 0
 
     def staged(self, run: str, parts: Sequence[str]) -> Iterable[str]:
-        """The rest of what these parts of a run staged."""
+        """The other staged jobs of these parts."""
         return [body for (body,) in self._rows(self._sql.staged_jobs, run, self._listed(parts))]
 
     def finish_run(self, run: str, offered: int, inserted: int) -> None:
-        """Notes what the run brought, and drops what it staged."""
+        """Record the result of the run, and drop its staged jobs."""
         self._run(self._sql.finish_staged_run, run, self.now, offered, inserted)
         self._run(self._sql.clear_staged_jobs, run)
 
     def drop_run(self, run: str) -> None:
-        """Forgets a run that was not committed, and what it staged."""
+        """Drop a run that was not committed, and its staged jobs."""
         if self.run_report(run) is None:
             self._run(self._sql.drop_staged_run, run)
             self._run(self._sql.clear_staged_jobs, run)
 
     def drop_silent_runs(self, unfinished: int, finished: int) -> int:
-        """Does the same for runs that were last active before these moments; returns how many."""
+        """Drop the runs that were last active before these times; return how many."""
         silent = [run for (run,) in self._rows(self._sql.abandoned_runs, unfinished, finished)]
         for run in silent:
             self._run(self._sql.drop_staged_run, run)
@@ -77,7 +77,7 @@ class SQLStaging:
 
 
 _WALKED_AT_ONCE = 10_000
-"""Events one transaction walks over when it prunes: the other queues' have to be passed, too."""
+"""The most events that one pruning transaction reads, including those of other queues."""
 
 _LOOKED_AT_ONCE = 200
 _ENOUGH_TO_TELL = (16, 128, 1024, 8192)
@@ -85,15 +85,15 @@ _LEAST_AT_ONCE = 20
 
 
 class ChangedUnderneath(RuntimeError):
-    """A row was not the version that was read, which inside a write transaction cannot be: all of it is taken back."""
+    """A row is not the version that was read, which is impossible inside a write transaction: it is rolled back."""
 
 
 class SQLTransaction(SQLLookups):
     """A write transaction; `now` is set for each operation."""
 
     now: int
-    news: bool
-    """Whether this transaction did anything that a caller who waits for a change should learn of."""
+    changed: bool
+    """Whether this transaction changed anything that wakes waiting callers."""
 
     @property
     def api_tokens(self) -> SQLTokens:
@@ -107,7 +107,7 @@ class SQLTransaction(SQLLookups):
 
     @abstractmethod
     def _append(self, events: Sequence[EventRow]) -> None:
-        """Writes events, in their order, at the end of the log."""
+        """Append events to the log, in their order."""
 
     # -- jobs
 
@@ -164,7 +164,7 @@ class SQLTransaction(SQLLookups):
     def edges_that_stop(self, uids: Sequence[int]) -> list[Edge]:
         return [Edge(*row) for row in self._rows(self._sql.edges_that_stop, self._listed(uids))]
 
-    # -- notes
+    # -- job updates
 
     def write_progress(self, change: Change) -> None:
         record = change.record
@@ -186,7 +186,7 @@ class SQLTransaction(SQLLookups):
 
     def write_event(self, event: EventRow) -> None:
         self._append([event])
-        self._run(self._sql.remember_queues, self._listed([event.queue]))  # so that its events are pruned in their time
+        self._run(self._sql.remember_queues, self._listed([event.queue]))  # so that its events are pruned later
 
     # -- schedules and workers
 
@@ -197,11 +197,11 @@ class SQLTransaction(SQLLookups):
         return [schedule_of(*row) for row in self._rows(self._sql.schedules_ahead, moment, limit)]
 
     def put_schedules(self, schedules: Sequence[Schedule]) -> None:
-        self.news = True
+        self.changed = True
         self._many(self._sql.put_schedules, map(schedule_row, schedules))
 
     def move_schedules(self, schedules: Sequence[Schedule]) -> None:
-        self.news = True
+        self.changed = True
         self._many(self._sql.move_schedules, [(*values, id_) for id_, *values in map(schedule_standing, schedules)])
 
     def remove_schedule(self, schedule_id: str) -> bool:
@@ -211,7 +211,7 @@ class SQLTransaction(SQLLookups):
         seen = dataclasses.replace(worker, seen_at=from_micros(self.now))
         self._run(self._sql.put_worker, worker.id, self.now, worker_text(seen))
 
-    # -- what is kept long enough
+    # -- retention
 
     def forget_workers(self, limit: int) -> int:
         return self._run(self._sql.forget_workers, self.now - KEEP_WORKERS, limit)
@@ -220,9 +220,9 @@ class SQLTransaction(SQLLookups):
         return self._run(self._sql.forget_tombstones, self.now - KEY_TTL, limit)
 
     def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
-        """Walks on from where it last stopped, to the first event that is too young.
+        """Read from the last position to the first event that is too recent.
 
-        The log is in order of time, unless the clock was set back: then some stay until it has caught up.
+        The log is ordered by time, unless the clock was set back: then some events stay until the clock has caught up.
         """
         marks = self._one(self._sql.pruned, queue)
         deleted, seen = (0, 0) if marks is None else self._pruned_through(marks)
@@ -248,7 +248,8 @@ class SQLTransaction(SQLLookups):
         return max(len(old), walked == _WALKED_AT_ONCE)
 
     def _oldest_events(self, after: int) -> Iterator[tuple[int, str, int]]:
-        """Where they are, of which queue, and when; a few at a time, as the first may be too young already."""
+        """Positions, queues and times of the oldest events; read in pages, because the first may be too recent
+        already."""
         more = True
         while more:
             rows = list(self._rows(self._sql.oldest_events, *self._queries.log_range(after), _LOOKED_AT_ONCE))
@@ -264,7 +265,7 @@ class SQLTransaction(SQLLookups):
     # -- claims and concurrency keys
 
     def put_queue(self, state: QueueState) -> None:
-        self.news = True
+        self.changed = True
         self._run(self._sql.put_queue, *row_of_queue(state))
 
     def put_keys(self, queue: QueueState, states: Sequence[KeyState]) -> None:
@@ -286,7 +287,7 @@ class SQLTransaction(SQLLookups):
 
     @abstractmethod
     def _put_keys(self, rows: Sequence[Row]) -> None:
-        """Stores keys as rows of queue, key, running_count, window's start and count, and the time it wakes at."""
+        """Store keys from rows of queue, key, running count, window start, window count and window end."""
 
     def block(self, uids: Sequence[int]) -> None:
         if uids:
@@ -297,7 +298,7 @@ class SQLTransaction(SQLLookups):
 
     def _unblock(self, uids: Sequence[int]) -> None:
         if uids:
-            self.news = True
+            self.changed = True
             self._run(self._sql.unblock, self._listed(uids))
 
     def keys_with_ended_windows(self, queue: QueueState) -> list[KeyState]:
@@ -317,14 +318,14 @@ class SQLTransaction(SQLLookups):
             self.put_keys(queue, list(states.values()))
 
     def _limits(self, queue: QueueState) -> tuple[int | None, int | None, int]:
-        """From how many held, or started since when, a key of this queue is full."""
+        """The running count, or the starts since a time, from which a key of this queue is full."""
         rate = queue.rate_per_key
         if rate is None:
             return queue.per_key, None, 0
         return queue.per_key, rate.count, self.now - self.now % rate.per_micros
 
     def _window(self, queue: QueueState) -> tuple[int, int] | None:
-        """From when to when a start counts for the rate of this queue's keys, if they have one."""
+        """The window in which a start counts for the rate of this queue's keys, if they have one."""
         rate = queue.rate_per_key
         if rate is None:
             return None
@@ -332,13 +333,13 @@ class SQLTransaction(SQLLookups):
         return since, since + rate.per_micros
 
     def block_ahead(self, queue: QueueState, among: int) -> int:
-        looked_at: list[Row] = []
+        read: list[Row] = []
         for priority in self._priorities(queue.name):
-            left = among - len(looked_at)
+            left = among - len(read)
             if left <= 0:
                 break
-            looked_at += self._rows(self._sql.look_ahead, queue.name, priority, self.now, *self._limits(queue), left)
-        full = [uid for uid, is_full in looked_at if is_full]
+            read += self._rows(self._sql.look_ahead, queue.name, priority, self.now, *self._limits(queue), left)
+        full = [uid for uid, is_full in read if is_full]
         self.block(full)
         return len(full)
 
@@ -352,7 +353,7 @@ class SQLTransaction(SQLLookups):
             yield from self._candidates_of_types(queue, types, wanted)
             return
         at_head = wanted()
-        at_once = max(at_head * 5 // 4, _LEAST_AT_ONCE)  # some will be in the way
+        at_once = max(at_head * 5 // 4, _LEAST_AT_ONCE)  # some will have full keys
         begun: Candidate | None = None
         head = self._first_candidates(queue, at_once)
         if head is not None:
@@ -365,7 +366,7 @@ class SQLTransaction(SQLLookups):
             last = (begun.sort_key, begun.uid) if begun is not None and begun.priority == priority else (BEFORE_ALL, 0)
             while True:
                 at_once = max(wanted() * 5 // 4, _LEAST_AT_ONCE)
-                page = self._page_of_line(queue, priority, last, at_once, all_keys=at_head > 0)
+                page = self._page_of_candidates(queue, priority, last, at_once, all_keys=at_head > 0)
                 yield from page
                 at_head -= len(page)
                 if len(page) < at_once:
@@ -373,13 +374,13 @@ class SQLTransaction(SQLLookups):
                 last = (page[-1].sort_key, page[-1].uid)
 
     def _first_candidates(self, _queue: QueueState, _at_once: int) -> list[Candidate] | None:
-        """The first ones of all priorities, where the store reads them in one go."""
+        """The first candidates of all priorities, if the store reads them in one statement."""
         return None
 
-    def _page_of_line(
+    def _page_of_candidates(
         self, queue: QueueState, priority: int, after: tuple[int, int], at_once: int, *, all_keys: bool
     ) -> list[Candidate]:
-        """The first ones whatever their key, so that those of full keys are seen and blocked; then none of those."""
+        """With `all_keys`, jobs of full keys are included, so that the claim blocks them; otherwise they are not."""
         if all_keys or not queue.limits_keys:
             found = self._rows(self._sql.claimable, queue.name, priority, self.now, *after, at_once)
         else:
@@ -393,23 +394,23 @@ class SQLTransaction(SQLLookups):
     def _tagged_candidates(
         self, queue: QueueState, tags: Sequence[str], wanted: Callable[[], int], types: Sequence[str] | None
     ) -> Iterator[Candidate]:
-        """Those who carry all these tags, blocked ones included."""
+        """The candidates that have all these tags, including blocked ones."""
 
     @abstractmethod
     def _candidates_of_types(
         self, queue: QueueState, types: Sequence[str], wanted: Callable[[], int]
     ) -> Iterator[Candidate]:
-        """Jobs of these types, from the index of types: jobs of other types are never read."""
+        """The candidates of these types, from the index of types: jobs of other types are never read."""
 
     def _tagged_priorities(self, queue: str, tag: str) -> Iterator[int]:
-        """Those that anybody in line with this tag has."""
+        """The priorities of eligible jobs with this tag."""
         priority = self._one(self._sql.next_tagged_priority, tag, queue, BEFORE_ALL)
         while priority is not None:
             yield priority[0]
             priority = self._one(self._sql.next_tagged_priority, tag, queue, priority[0])
 
     def _rarest_first(self, tags: Sequence[str]) -> Sequence[str]:
-        """By how many wait with each, counted no further than it takes to tell the rarest."""
+        """Sort by the number of waiting jobs, counted only as far as needed to find the rarest tag."""
         if len(tags) == 1:
             return tags
         waiting: dict[str, int] = {}
@@ -433,7 +434,7 @@ class SQLCopySide(ABC):
 
     @abstractmethod
     def _rows(self, statement: str, *values: Any) -> Iterable[Row]:
-        """The rows a statement finds."""
+        """The rows that a statement returns."""
 
     def _named(self, what: str, table: str) -> str:
         statement: str = getattr(self._sql, f"{what}_{table}")
