@@ -18,14 +18,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import griffe
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
+EXTENSION = DOCS / "_site" / "griffe_extension.py"
 
 PROJECT_PAGES = {
     "README.md": "project/readme.md",
@@ -163,12 +166,33 @@ def public_names(package: str) -> list[str]:
 
 def reference_of(package: str) -> str:
     """One section for every public name; of the kit, the classes without their tests."""
-    sections = [f"::: {package}.{name}" for name in public_names(package)]
+    paths = [f"{package}.{name}" for name in public_names(package)]
+    sections = [f"::: {path}" for path in paths]
     if package == "longshore.testing":
-        kit = f"{package}.conformance"
+        kit = [f"{package}.conformance.{name}" for name in public_names(f"{package}.conformance")]
         alone = "    options:\n      members: false\n      show_bases: false"
-        sections += [f"::: {kit}.{name}\n{alone}" for name in public_names(kit)]
-    return "\n\n".join(sections)
+        paths += kit
+        sections += [f"::: {path}\n{alone}" for path in kit]
+    rows = [f"| [`{path.rpartition('.')[2]}`][{path}] | {_first_line(path)} |" for path in paths]
+    return "\n".join(["| name | what it is |", "|---|---|", *rows, "", *(f"{section}\n" for section in sections)])
+
+
+def _first_line(path: str) -> str:
+    """The first sentence of the documentation of a name."""
+    found = _source()[path.partition(".")[2]]
+    try:
+        found = found.final_target if isinstance(found, griffe.Alias) else found
+    except griffe.AliasResolutionError:
+        return ""
+    text = found.docstring.value if found.docstring else ""
+    sentence, _, _ = " ".join(text.partition("\n\n")[0].split()).partition(". ")
+    return sentence.removesuffix(".").replace("|", "\\|").replace("<", "&lt;")
+
+
+@cache
+def _source() -> Any:
+    """The package as griffe reads it, without importing it."""
+    return griffe.load("longshore", search_paths=[ROOT / "src"])
 
 
 # --- navigation ---
@@ -298,12 +322,13 @@ def build(out: Path) -> int:
         folder = Path(scratch) / "pages"
         Stage(folder).fill()
         nav = navigation(config["nav"], pages())
+        python = {"paths": [str(ROOT / "src")], "options": {"extensions": [str(EXTENSION)]}}
         settings = {
             "INHERIT": str(CONFIG),
             "docs_dir": str(folder),
             "site_dir": str(out.resolve()),
             "nav": nav,
-            "plugins": {"mkdocstrings": {"handlers": {"python": {"paths": [str(ROOT / "src")]}}}},
+            "plugins": {"mkdocstrings": {"handlers": {"python": python}}},
         }
         staged = Path(scratch) / "mkdocs.yml"
         staged.write_text(yaml.safe_dump(settings, allow_unicode=True), encoding="utf-8")

@@ -85,8 +85,8 @@ def _parameters(each: Any) -> list[str]:
         rows = [[f"`{_argument(one)}`", _cell(one.help or "")] for one in arguments]
         lines += _table(["argument", "meaning"], rows)
     if options:
-        rows = [[_flags(one), _cell(one.help or ""), _default(one), _variable(one)] for one in options]
-        lines += _table(["option", "meaning", "default", "variable"], rows)
+        rows = [[_flags(one), " ".join([_cell(one.help or ""), *_origins(one)])] for one in options]
+        lines += _table(["option", "meaning"], rows)
     return lines
 
 
@@ -96,18 +96,13 @@ def _flags(option: Any) -> str:
     return ", ".join(f"`{flag}{value}`" for flag in names)
 
 
-def _default(option: Any) -> str:
-    shown = option.default
-    if shown is None or shown is False or shown == () or shown == [] or callable(shown) or not option.show_default:
-        return ""
-    if shown is True:
-        shown = option.opts[0]
-    return f"`{shown}`" if shown != "" else ""
-
-
-def _variable(option: Any) -> str:
-    names = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
-    return ", ".join(f"`{name}`" for name in names)
+def _origins(option: Any) -> Iterator[str]:
+    """Where the value comes from if the option is not given."""
+    shown = option.opts[0] if option.default is True else option.default
+    if option.show_default and shown not in (None, False, "", (), []) and not callable(shown):
+        yield f"Default: `{shown}`."
+    for name in [option.envvar] if isinstance(option.envvar, str) else option.envvar or []:
+        yield f"Variable: `{name}`."
 
 
 # --- the HTTP API ---
