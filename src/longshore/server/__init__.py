@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from longshore.server.app import create_app as create_app
     from longshore.server.auth import Calling as Calling
     from longshore.server.auth import GuardedRoute as GuardedRoute
+    from longshore.server.auth import TokenGate as TokenGate
     from longshore.server.auth import needs as needs
     from longshore.server.options import ServerOptions as ServerOptions
     from longshore.server.platform import Here as Here
@@ -21,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_exports(
     {
         "longshore.core.tokens": ["Scope"],
         "longshore.server.app": ["create_app"],
-        "longshore.server.auth": ["Calling", "GuardedRoute", "needs"],
+        "longshore.server.auth": ["Calling", "GuardedRoute", "TokenGate", "needs"],
         "longshore.server.options": ["ServerOptions"],
         "longshore.server.platform": ["Here"],
         "longshore.server.uvicorn_server": ["ApiServer"],
