@@ -3,8 +3,9 @@
     python -m docs._site.build [FOLDER]
 
 MkDocs sees a copy of docs/ in which three things differ. Links to files outside docs/ lead to pages of the site. Each
-page of the Python reference has one section for every public name. A Mermaid chart is replaced by the drawing of it,
-because the theme would load Mermaid from another host.
+page of the Python reference has one section for every public name. A drawing is a link to its own file, so that it can
+be enlarged on a small screen, and takes the place of a Mermaid chart, which the theme would draw with a script from
+another host.
 """
 
 from __future__ import annotations
@@ -38,13 +39,12 @@ PROJECT_PAGES = {
     "CODE_OF_CONDUCT.md": "project/conduct.md",
 }
 """Pages outside docs/, and their places in the site. Those of examples/ keep their paths."""
-DRAWN = {"states.md": ("images/states.svg", "The statuses of a job and the transitions between them")}
-"""Pages whose Mermaid chart has a drawing."""
 
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))|(?<=\]: )\S+$")
 FENCE = re.compile(r"^ *(`{3,}|~{3,})")
 API = re.compile(r"^<!-- api: ([\w.]+) -->$", re.MULTILINE)
 MERMAID = re.compile(r"^```mermaid\n.*?^```$", re.MULTILINE | re.DOTALL)
+DRAWING = re.compile(r"^!\[[^\]]*\]\(([^)\s]+\.svg)\)$", re.MULTILINE)
 HEADING = re.compile(r"^# +(.+?) *#*$", re.MULTILINE)
 
 
@@ -73,9 +73,8 @@ class Stage:
         """Write every page, image and style sheet."""
         for place, source in self._sources.items():
             text = source.read_text(encoding="utf-8")
-            if place in DRAWN:
-                image, title = DRAWN[place]
-                text = MERMAID.sub(f"![{title}]({image})", text)
+            text, drawings = DRAWING.subn(r"[\g<0>](\1)", text)
+            text = MERMAID.sub("", text) if drawings else text
             text = API.sub(lambda found: reference_of(found[1]), text)
             self._write(place, self._with_links(text, place, source))
         for path, its_place in self._images.items():
@@ -149,7 +148,7 @@ def _every_second(parts: Sequence[str], change: Callable[[str], str]) -> Iterato
 
 
 def public_names(package: str) -> list[str]:
-    """The public names of a package, read from its source: neither pytest nor Spark need be installed."""
+    """The public names of a package, read from its source, so that pytest and Spark need not be installed."""
     path = ROOT / "src" / Path(*package.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -283,20 +282,23 @@ def html_of(place: str) -> str:
 
 
 def _first_paragraph(text: str) -> str:
-    """The first lines of prose after the heading, as plain text."""
-    found: list[str] = []
-    for line, is_code in _lines(text.partition("\n# ")[2] if text.startswith("---") else text):
-        plain = not is_code and bool(re.match(r"[\w*`\[\"]", line)) and not line.startswith("* ")
-        if plain:
-            found.append(line.strip())
-        elif found:
-            break
-    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(found)).replace("**", "")
+    """The first paragraph or item of a list that introduces no code and no list, as plain text."""
+    blocks: list[list[str]] = [[]]
+    for line, is_code in _lines(text):
+        if is_code or not re.match(r"[\w*`\[\"-]| +\w", line):
+            blocks.append([])
+        elif line.startswith("- "):
+            blocks.append([line.removeprefix("- ")])
+        else:
+            blocks[-1].append(line.strip())
+    told = (" ".join(lines) for lines in blocks)
+    first = next((block for block in told if block and not block.endswith(":") and not block.startswith("Status:")), "")
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", first).replace("**", "")
 
 
 def _first_sentence(text: str) -> str:
     sentence, _, _ = _first_paragraph(text).partition(". ")
-    return sentence.removesuffix(".").removesuffix(":") + "." if sentence else ""
+    return sentence[:1].upper() + sentence[1:].rstrip(".:;") + "."
 
 
 # --- the build ---

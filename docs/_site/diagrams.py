@@ -38,7 +38,7 @@ path { fill: none; stroke-width: 1.6; }
 )
 COLOURS = ("blue", "green", "orange", "purple", "red", "line")
 DASHES = {"orange": "7 3", "purple": "2 3", "red": "9 3 2 3"}
-"""So that the kinds of arrows can be told apart without their colours."""
+"""A pattern for each kind of arrow, for readers who do not see its colour."""
 
 
 @dataclass(slots=True)

@@ -24,9 +24,10 @@ from docs._site.generate import GENERATED
 from tests.chromium import browser
 from tests.repo.pages import ROOT
 from tests.repo.test_public_names import PUBLIC
+from tests.repo.test_repository import LOCK, locked_requirements
 
 HERE = "http://site"
-"""Stands for the site's own origin."""
+"""The origin of the site in these tests."""
 RESOURCES = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
 LOADED_LINKS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "dns-prefetch", "modulepreload", "manifest"}
 FOREIGN_FILES = re.compile(r"https?://[\w.-]*(?:unpkg|cdn|jsdelivr|googleapis|gstatic|cloudflare)[^\s\"'`)]*")
@@ -85,6 +86,19 @@ def parsed(site: Path) -> dict[str, Parsed]:
         page.relative_to(site).as_posix(): Parsed(page.read_text(encoding="utf-8"))
         for page in sorted(site.rglob("*.html"))
     }
+
+
+# --- the lock ---
+
+
+def test_the_lock_of_the_site_has_hashes_no_address_and_the_versions_of_the_tests() -> None:
+    lock = LOCK.with_name("docs.txt")
+    assert [line for line in lock.read_text(encoding="utf-8").splitlines() if "://" in line] == []
+    locked, tests = locked_requirements(lock), locked_requirements()
+    assert {"mkdocs-material", "mkdocstrings", "mkdocstrings-python"} <= locked.keys()
+    assert [name for name, entry in locked.items() if "--hash=sha256:" not in entry] == []
+    both = locked.keys() & tests.keys()
+    assert [name for name in both if locked[name].split()[0] != tests[name].split()[0]] == [], "run `make lock`"
 
 
 # --- generated files ---
