@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from longshore.backends.connect import connect
 from longshore.core.tokens import Scope
-from longshore.runtime.signals import serve, settle_in
+from longshore.runtime.signals import serve, tune_garbage_collector
 from longshore.server.app import create_app
 from longshore.server.auth import GuardedRoute, needs
-from longshore.server.uvicorn_server import OBJECTS_A_ROUND, ApiServer
+from longshore.server.uvicorn_server import GC_THRESHOLD, ApiServer
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -28,7 +28,7 @@ def main(url: str) -> int:
     """Print the address and serve until stopped."""
 
     def ready(address: str) -> None:
-        settle_in(OBJECTS_A_ROUND)
+        tune_garbage_collector(GC_THRESHOLD)
         print(address, flush=True)
 
     def make() -> ApiServer:

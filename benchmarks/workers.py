@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.processes import next_order, peak_megabytes, say
 from longshore.backends.connect import connect
 from longshore.runtime.queue import Queue
-from longshore.runtime.signals import settle_in
+from longshore.runtime.signals import tune_garbage_collector
 from longshore.runtime.worker import Worker
 
 
@@ -32,7 +32,7 @@ async def drain(url: str, count: str, at_once: str) -> None:
     async with _open_queue(url) as queue:
         # a worker claims half of its concurrency, so that the other half runs meanwhile
         worker = Worker(queue, nothing, concurrency=2 * int(at_once), autorun=False)
-        settle_in()  # as `longshore worker` does
+        tune_garbage_collector()  # as `longshore worker` does
         say(ready=True)
         await asyncio.to_thread(next_order)
         before = process_time()

@@ -495,7 +495,7 @@ async def test_a_flow_with_other_steps_is_not_taken_for_the_one_stored_under_its
     for others, told in (
         ((work.call(1), work.call(2), work.call(3)), "with 2 steps, but this one has 3"),
         ((work.call(1),), "with 2 steps, but this one has 1"),
-        ((work.call(1), other.call(2)), r"there its step 'nightly\.1' is a 'work', here a 'other'"),
+        ((work.call(1), other.call(2)), r"its step 'nightly\.1' is a 'work' there but a 'other' here"),
     ):
         with pytest.raises(DuplicateJob, match=told):
             await flow_of(*others).enqueue()

@@ -16,7 +16,7 @@ from longshore.backends.base import ReportsHealth, WorkerInfo
 from longshore.cli.exit_codes import Exit
 from longshore.core.clock import HeldClock, machine_time
 from longshore.core.health import Finding, judge_store
-from longshore.runtime.doctor import check_up
+from longshore.runtime.doctor import examine
 from tests.cli.terminal import longshore
 
 
@@ -77,14 +77,14 @@ async def test_a_stuck_job_is_found_behind_many_healthy_older_ones(
         await queue.add("t", job_id="stuck")
         await queue.dequeue_jobs("deaf", lease=30)
         clock.advance(timedelta(hours=1))
-        (found,) = [one for one in await check_up(queue) if one.check == "stuck jobs"]
+        (found,) = [one for one in await examine(queue) if one.check == "stuck jobs"]
     assert (found.level, found.found) == ("problem", "1 running jobs have an expired lease: stuck")
 
 
 async def test_a_wrong_clock_is_found(url: str) -> None:
     clock = HeldClock(machine_time() - timedelta(minutes=10))
     async with Queue(connect(url, clock=clock)) as queue:
-        (found,) = [one for one in await check_up(queue) if one.check == "clock"]
+        (found,) = [one for one in await examine(queue) if one.check == "clock"]
     assert (found.level, "ahead of the store" in found.found) == ("problem", True)
 
 
@@ -104,11 +104,11 @@ async def test_a_held_snapshot_is_reported_with_its_holder(postgres_url: str) ->
 
 async def test_a_store_without_health_figures_is_still_checked() -> None:
     async with Queue(connect("memory://")) as queue:
-        assert {one.level for one in await check_up(queue)} == {"ok"}
+        assert {one.level for one in await examine(queue)} == {"ok"}
 
 
 async def starving(queue: Queue) -> list[Finding]:
-    return sorted((one for one in await check_up(queue) if one.check == "starving jobs"), key=lambda one: one.level)
+    return sorted((one for one in await examine(queue) if one.check == "starving jobs"), key=lambda one: one.level)
 
 
 async def test_jobs_that_workers_release_again_and_again_are_found(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ async def test_jobs_that_workers_release_again_and_again_are_found(url: str, mon
             await harbor.run_until_empty()
         unknown, put_off = await starving(queue)
     assert (unknown.level, put_off.level) == ("problem", "warning")  # a task may snooze on purpose
-    assert unknown.found.startswith("1 jobs of type send_emial in queue default are given back again and again")
+    assert unknown.found.startswith("1 jobs of type send_emial in queue default are released again and again")
     assert unknown.found.endswith(mistyped.id)
     assert "no task of this worker is named 'send_emial', but send_email" in unknown.fix
     assert "the file is not there yet" in put_off.fix
@@ -167,13 +167,13 @@ async def test_a_killed_worker_is_reported_only_while_it_holds_a_job() -> None:
         await queue.add("t", job_id="j")
         await queue.dequeue_jobs("killed", lease=30)
         clock.advance(timedelta(minutes=2))
-        found = [one for one in await check_up(queue) if one.check == "workers"]
+        found = [one for one in await examine(queue) if one.check == "workers"]
         assert [one.level for one in found][:1] == ["problem"]
         assert found[0].found == "killed sent its last heartbeat 2 min ago, with 1 jobs"
         await queue.reclaim_expired_leases()
         [job] = await queue.dequeue_jobs("another")
         await queue.complete_job(job.id, lease=job.lease)
-        assert [one.level for one in await check_up(queue) if one.check == "workers"] == ["ok"]
+        assert [one.level for one in await examine(queue) if one.check == "workers"] == ["ok"]
 
 
 async def test_a_type_that_no_live_worker_claims_is_reported_behind_many_jobs_of_other_types() -> None:
@@ -182,8 +182,8 @@ async def test_a_type_that_no_live_worker_claims_is_reported_behind_many_jobs_of
         await queue.heartbeat_worker(WorkerInfo(id="w", types=("mail",)))
         await queue.add_bulk([("mail",) for _ in range(1_500)])
         lonely = await queue.add("resize")
-        [found] = [one for one in await check_up(queue) if one.check == "types"]
-    assert found.found == f"no live worker claims the type resize; these jobs wait in queue default: {lonely.id}"
+        [found] = [one for one in await examine(queue) if one.check == "types"]
+    assert found.found == f"no live worker claims the type resize; waiting in queue default: {lonely.id}"
 
 
 async def test_a_type_that_no_live_worker_claims_is_reported_with_the_harbor_to_start() -> None:
@@ -191,16 +191,16 @@ async def test_a_type_that_no_live_worker_claims_is_reported_with_the_harbor_to_
     async with Queue(connect("memory://")) as queue:
         await queue.heartbeat_worker(WorkerInfo(id="w", types=("pdf", "mail")))
         await queue.add("mail")
-        assert [one for one in await check_up(queue) if one.check == "types"] == []
+        assert [one for one in await examine(queue) if one.check == "types"] == []
         lonely = await queue.add("resize")
-        [found] = [one for one in await check_up(queue) if one.check == "types"]
+        [found] = [one for one in await examine(queue) if one.check == "types"]
         assert found.level == "problem"
-        assert found.found == f"no live worker claims the type resize; these jobs wait in queue default: {lonely.id}"
+        assert found.found == f"no live worker claims the type resize; waiting in queue default: {lonely.id}"
         start = "a worker with a harbor that has the task resize: longshore worker --harbor MODULE:NAME"
         assert found.fix == f"start {start}"
         told = str(await queue.explain(lonely.id))
         assert "w claims only the types pdf, mail" in told
         assert f"Start {start}." in told
         await queue.heartbeat_worker(WorkerInfo(id="plain"))
-        assert [one for one in await check_up(queue) if one.check == "types"] == []
+        assert [one for one in await examine(queue) if one.check == "types"] == []
         assert (await queue.explain(lonely.id)).kinds[0] != "no_worker"

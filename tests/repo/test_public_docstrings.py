@@ -25,7 +25,7 @@ GUIDE = re.compile(r"docs/[\w/-]+\.md")
 EXAMPLE = re.compile(r"`[^`]*[(\[@][^`]*`|^    \S", re.MULTILINE)
 """A call, an index or a decorator in backticks, or an indented block."""
 
-CALLED = property | classmethod | staticmethod
+CALLED = (property, classmethod, staticmethod)
 
 
 def public_names(package: str) -> list[tuple[str, Any]]:

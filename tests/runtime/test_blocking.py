@@ -190,8 +190,8 @@ def test_a_batch_nobody_stayed_to_take_is_handed_over_next_time_or_given_back(bl
         with interrupted_soon():
             next(stream)
         other = blocking.add("y")
-        assert stream._coming is not None
-        stream._coming.result(IN_TIME)
+        assert stream._pending is not None
+        stream._pending.result(IN_TIME)
     assert blocking.get_job(other.id).status is S.FAILED_RETRY
 
 

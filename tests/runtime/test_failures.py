@@ -15,7 +15,7 @@ from longshore.runtime.error_text import (
     ProcessDied,
     RemoteFailure,
     describe,
-    how_it_ended,
+    describe_exit,
     is_a,
     type_names,
 )
@@ -202,7 +202,7 @@ async def test_frames_of_the_plumbing_are_left_out() -> None:
     ],
 )
 def test_an_exit_code_is_told_in_words(code: int, words: str) -> None:
-    assert how_it_ended(code) == words
+    assert describe_exit(code) == words
 
 
 def test_a_dead_process_tells_its_reason_and_its_last_stderr() -> None:

@@ -29,7 +29,7 @@ from longshore.core.status import FINAL, JobStatus
 from longshore.core.validation import LARGEST_PAYLOAD, LONGEST_TEXT
 from longshore.runtime.error_text import ProcessDied, RemoteFailure, describe, is_a
 from longshore.runtime.executors import process
-from longshore.runtime.executors.base import CannotStart, Pauses, Target
+from longshore.runtime.executors.base import CannotStart, StartBackoff, Target
 from longshore.runtime.executors.process import ProcessExecutor
 from longshore.runtime.executors.wire import job_fields, job_from, refusal_fields, refusal_from
 from longshore.runtime.queue import Queue
@@ -298,7 +298,7 @@ async def test_what_the_worker_cannot_start_goes_back_uncharged_with_the_reason(
 
 
 def test_what_cannot_be_started_stays_away_longer_each_time() -> None:
-    pauses = Pauses()
+    pauses = StartBackoff()
     assert [pauses.after("x").delay for _ in range(3)] == [1, 1, 1]  # at once: it is one failure
     for expected in (2, 4, 8, 16, 32, 60, 60):
         pauses._until = 0

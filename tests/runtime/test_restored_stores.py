@@ -61,7 +61,7 @@ async def test_a_worker_drops_a_lease_that_is_newer_than_the_store_and_says_that
     assert (job.status, job.result) == (JobStatus.COMPLETED, b'"done"')
     assert len(runs) == 2
     assert Counter(event.event for event in events)["job.completed"] == 1
-    said = [record for record in caplog.records if "the store went back" in record.getMessage()]
+    said = [record for record in caplog.records if "the store was replaced by an older copy" in record.getMessage()]
     assert [record.levelname for record in said] == ["ERROR"], caplog.text
     assert "restart" not in caplog.text
 
@@ -79,7 +79,7 @@ async def test_listeners_say_that_the_log_went_back_and_hear_new_events(
             await queue.add("x", job_id=f"lost {number}")
         await until(lambda: len(heard) == 10)
         copy(tmp_path / "copy", path)
-        await until(lambda: "set back to an older copy" in caplog.text)
+        await until(lambda: "replaced by an older copy" in caplog.text)
         await queue.add("x", job_id="new")
         await until(lambda: "new" in heard)
     assert heard[10:] == ["new"]
@@ -100,7 +100,7 @@ async def test_a_server_says_that_the_log_went_back_and_follows_new_events(
             await some_events(backend, "lost", 10)
             await tail.catch_up()
             copy(tmp_path / "copy", path)
-            await until(lambda: "set back to an older copy" in caplog.text)
+            await until(lambda: "replaced by an older copy" in caplog.text)
             await backend.enqueue_job(Job(id="new", type="t"))
             await tail.catch_up()
         finally:

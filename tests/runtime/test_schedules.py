@@ -212,7 +212,7 @@ async def test_who_asks_why_a_schedule_or_a_run_to_come_does_not_run_is_told_whe
     ):
         await queue.explain("hourly")
     with pytest.raises(
-        JobNotFound, match=r"no job has the id 'hourly@x': the schedule 'hourly' has not made it.*13:00"
+        JobNotFound, match=r"no job has the id 'hourly@x': the schedule 'hourly' has not created it.*13:00"
     ):
         await queue.explain("hourly@x")
     clock.advance(3700)

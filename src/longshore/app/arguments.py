@@ -112,8 +112,8 @@ class Arguments:
 
     def write_around(self, bound: Mapping[str, Any], blanks: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
         """Like `write`, for arguments with results of other steps: the worker checks those when they are filled in."""
-        whole = {name: value for name, value in bound.items() if name not in blanks}
-        encoded, seen = self.write(whole, self._adapter_of_some)
+        complete = {name: value for name, value in bound.items() if name not in blanks}
+        encoded, seen = self.write(complete, self._adapter_of_some)
         data = read_json(self._task, encoded)
         for name, value in blanks.items():
             try:
@@ -124,7 +124,7 @@ class Arguments:
 
     @functools.cached_property
     def _adapter_of_some(self) -> TypeAdapter[dict[str, Any]]:
-        return self._adapter_for(self._annotated, all_of_them=False)
+        return self._adapter_for(self._annotated, require_all=False)
 
     def write(
         self, bound: Mapping[str, Any], adapter: TypeAdapter[dict[str, Any]] | None = None
@@ -199,10 +199,10 @@ class Arguments:
     def _where(self) -> str:
         return f"{self._task} is declared in {self._place}"
 
-    def _adapter_for(self, annotated: Mapping[str, Any], *, all_of_them: bool = True) -> TypeAdapter[dict[str, Any]]:
+    def _adapter_for(self, annotated: Mapping[str, Any], *, require_all: bool = True) -> TypeAdapter[dict[str, Any]]:
         fields = {
             name: typing_extensions.Required[type_]
-            if all_of_them and _is_required(self._signature.parameters[name])
+            if require_all and _is_required(self._signature.parameters[name])
             else typing_extensions.NotRequired[type_]
             for name, type_ in annotated.items()
         }

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from longshore.app.eager import EagerMode
-from longshore.app.middleware import Middleware, Wait, at_once, blocking, enqueue_within, on_this_loop
+from longshore.app.middleware import Middleware, Wait, blocking, enqueue_within, on_this_loop, run_sync
 from longshore.app.results import JobHandle, ResultWaiter
 from longshore.app.task import Call, Task
 from longshore.core.errors import DuplicateJob
@@ -48,7 +48,7 @@ class Enqueuer:
 
     def send_sync(self, calls: Sequence[Call[R]], connection: object = None) -> list[JobHandle[R]]:
         """Like `send`, but block the calling thread, which alone uses the connection."""
-        return at_once(self.send(calls, connection, blocking))
+        return run_sync(self.send(calls, connection, blocking))
 
     def enqueue_by(self, connection: object, wait: Wait) -> Enqueue:
         """Return the function that stores jobs: awaited on this event loop, or blocking the thread."""

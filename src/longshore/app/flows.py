@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from longshore.app.eager import FinishedFlow
 from longshore.app.enqueue import Enqueuer
-from longshore.app.middleware import Wait, at_once, blocking, enqueue_within, on_this_loop
+from longshore.app.middleware import Wait, blocking, enqueue_within, on_this_loop, run_sync
 from longshore.app.results import FlowHandle, JobHandle
 from longshore.app.step import PendingResult, Step
 from longshore.app.task import Call, Task
@@ -113,7 +113,7 @@ class FlowStore:
                 changed = asyncio.ensure_future(self._queue.backend.wait_for_change(_POLL))
                 await asyncio.sleep(0)  # the wait has started, so a change during the read is not missed
                 try:
-                    if not await self._goes_on(flow_id):
+                    if not await self._is_unfinished(flow_id):
                         return await self.steps(flow_id)
                     ended = await self._all(JobFilter(parent_id=flow_id, statuses=_ENDED_OTHERWISE))
                     if not {job.id for job in ended} <= known:
@@ -145,7 +145,7 @@ class FlowStore:
         steps = await self.steps(flow_id)
         ids = {step.id for step in steps}
         if dead:
-            _refuse_given_up(flow_id, steps)
+            _refuse_unretryable(flow_id, steps)
         retried = []
         for job in dead:
             if job.id not in ids:
@@ -166,7 +166,7 @@ class FlowStore:
             return task.signature.result.read(stored)
         return None if stored is None else read_json("result", stored)
 
-    async def _goes_on(self, flow_id: str) -> bool:
+    async def _is_unfinished(self, flow_id: str) -> bool:
         """Whether a step has not ended; nearly always the first job found decides."""
         first = (await self._queue.list_jobs(JobFilter(parent_id=flow_id, statuses=_UNFINISHED), limit=1)).items
         if not first or step_of(first[0]):
@@ -191,14 +191,14 @@ def no_such_flow(flow_id: str) -> JobNotFound:
     return missing
 
 
-def _refuse_given_up(flow_id: str, steps: Sequence[Job]) -> None:
+def _refuse_unretryable(flow_id: str, steps: Sequence[Job]) -> None:
     """Refuse to retry a flow that has ended if one of its last steps was stopped or cancelled."""
-    given_up = [step for step in last_steps(steps) if step.status in _CANCELLED]
-    if given_up and all(step.status.final for step in steps):
+    unretryable = [step for step in last_steps(steps) if step.status in _CANCELLED]
+    if unretryable and all(step.status.final for step in steps):
         raise InvalidArgument(
             "flow",
-            f"{flow_id}: its step {step_name(given_up[0])} is {given_up[0].status} and cannot be retried, so the flow "
-            "cannot complete; rerun() creates a new flow of the steps that did not complete",
+            f"{flow_id}: its step {step_name(unretryable[0])} is {unretryable[0].status} and cannot be retried, so the "
+            "flow cannot complete; rerun() creates a new flow of the steps that did not complete",
         )
 
 
@@ -296,7 +296,7 @@ class Flow(Generic[R_co]):
 
     def enqueue_sync(self, *, connection: object = None) -> FlowHandle[R_co]:
         """Like `enqueue`, for code without an event loop."""
-        return at_once(self._enqueue(connection, blocking))
+        return run_sync(self._enqueue(connection, blocking))
 
     async def _enqueue(self, connection: object, wait: Wait) -> FlowHandle[R_co]:
         jobs = self._jobs()

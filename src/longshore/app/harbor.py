@@ -172,7 +172,7 @@ class Harbor:
 
         def declare(function: Callable[..., Any]) -> Any:
             task: Any = self._declare(
-                function, names, kind=SparkTask, asked=without_session(function), executor="process", **declared
+                function, names, kind=SparkTask, for_callers=without_session(function), executor="process", **declared
             )
             task.spark, task.tells_progress = self._spark, progress
             return task
@@ -185,10 +185,10 @@ class Harbor:
         names: Mapping[str, Any],
         *,
         kind: type[Task[..., Any]] | None = None,
-        asked: Callable[..., Any] | None = None,
+        for_callers: Callable[..., Any] | None = None,
         **declared: Unpack[TaskDeclaration],
     ) -> Task[..., Any]:
-        """Declare a task; `asked` has the parameters that callers pass, if they differ from the function's."""
+        """Declare a task; `for_callers` has the parameters that callers pass, if they differ from the function's."""
         from longshore.app.arguments import Signature, place_of  # it loads pydantic, which only tasks need
 
         check_options(declared, TaskDeclaration.__annotations__)
@@ -205,7 +205,7 @@ class Harbor:
         kind = kind or (AsyncTask if inspect.iscoroutinefunction(function) else PlainTask)
         task: Task[..., Any] = kind(
             function,
-            Signature(name, asked or function, names),
+            Signature(name, for_callers or function, names),
             self._enqueuer,
             name=name,
             place=place,
@@ -474,7 +474,7 @@ class Harbor:
         return serve(
             lambda: self.scheduler(**options),
             grace=grace,
-            on_asked="stopping: the scheduler finishes its running batches",
+            on_stop="stopping: the scheduler finishes its running batches",
         )
 
     def _router(self, concurrency: int, cancel_grace: Duration) -> Router:

@@ -16,7 +16,7 @@ from longshore.safe_logging import logger
 R = TypeVar("R")
 
 
-def at_once(work: Coroutine[Any, Any, R]) -> R:
+def run_sync(work: Coroutine[Any, Any, R]) -> R:
     """Run a coroutine that never waits, because everything it awaits blocks the thread."""
     background.refuse_in_event_loop(work)
     try:

@@ -49,7 +49,7 @@ class SparkTask(Task[P, R]):
         args, kwargs = self.signature.arguments.read(job.record.payload)
         job.results_written_by(self.signature.result.write)
         value = self.function(spark, *args, **kwargs)
-        return None if job.said_complete else self.signature.result.write(value)
+        return None if job.completed_explicitly else self.signature.result.write(value)
 
 
 class SparkTaskDecorator(Protocol):
@@ -76,11 +76,11 @@ def without_session(function: Callable[..., Any]) -> Callable[..., Any]:
         raise InvalidArgument(
             "function", f"{function.__qualname__} is an async def; use a def, because Spark's calls block"
         )
-    asked = types.FunctionType(
+    for_callers = types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
-    asked.__kwdefaults__ = function.__kwdefaults__
-    asked.__qualname__, asked.__module__ = function.__qualname__, function.__module__
-    asked.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if name != first.name}
-    asked.__signature__ = signature.replace(parameters=parameters[1:])  # type: ignore[attr-defined]  # inspect reads it
-    return asked
+    for_callers.__kwdefaults__ = function.__kwdefaults__
+    for_callers.__qualname__, for_callers.__module__ = function.__qualname__, function.__module__
+    for_callers.__annotations__ = {name: hint for name, hint in function.__annotations__.items() if name != first.name}
+    for_callers.__signature__ = signature.replace(parameters=parameters[1:])  # type: ignore[attr-defined]  # inspect reads it
+    return for_callers

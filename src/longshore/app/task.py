@@ -238,14 +238,14 @@ class Task(Enqueueable[P, R]):
         args, kwargs = self.signature.arguments.read(job.record.payload)
         job.results_written_by(self.signature.result.write)
         value = self.function(*args, **kwargs)
-        return None if job.said_complete else self.signature.result.write(value)
+        return None if job.completed_explicitly else self.signature.result.write(value)
 
     async def run_async(self, job: RunningJob) -> Any:
         """Like `run_here`, for an `async def`."""
         args, kwargs = self.signature.arguments.read(job.record.payload)
         job.results_written_by(self.signature.result.write)
         value = await self.function(*args, **kwargs)
-        return None if job.said_complete else self.signature.result.write(value)
+        return None if job.completed_explicitly else self.signature.result.write(value)
 
 
 class AsyncTask(Task[P, R]):

@@ -27,9 +27,9 @@ OnlyBad = Annotated[bool, typer.Option("--problems", help="Show problems and war
 @on_store()
 async def doctor(queue: Queue, problems: OnlyBad = False, as_json: AsJson = False) -> None:
     """Check the store and its jobs, with a remedy for each problem. The exit code is 1 if there is a problem."""
-    from longshore.runtime.doctor import check_up
+    from longshore.runtime.doctor import examine
 
-    findings = await check_up(queue)
+    findings = await examine(queue)
     shown = [one for one in findings if one.level != "ok" or not problems]
     healthy = all(one.level != "problem" for one in findings)
     if as_json:

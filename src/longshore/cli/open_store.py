@@ -156,7 +156,7 @@ class Store:
             from longshore.runtime import logs
             from longshore.runtime.queue import Queue
 
-            logs.make_inert()
+            logs.escape_unconfigured_logs()
             async with Queue(self.backend(create=create), queue) as found:
                 return await use(found)
 

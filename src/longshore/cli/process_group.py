@@ -61,7 +61,7 @@ class Workers:
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:  # noqa: ARG002 - the supervisor has its own
         """Stop the worker processes, or kill them with `force`."""
         if force:
-            self._stop.demand()
+            self._stop.force_stop()
         else:
-            self._stop.ask()
+            self._stop.request()
         await self._ended.wait()

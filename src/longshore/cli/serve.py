@@ -169,11 +169,11 @@ class Serving:
         import asyncio
 
         from longshore.cli.process_group import ProcessGroup
-        from longshore.runtime.signals import settle_in
+        from longshore.runtime.signals import tune_garbage_collector
         from longshore.server.app import create_app  # an extra that other commands do not need
         from longshore.server.auth import TokenGate
         from longshore.server.options import ServerOptions
-        from longshore.server.uvicorn_server import OBJECTS_A_ROUND, ApiServer, is_loopback, return_large_blocks
+        from longshore.server.uvicorn_server import GC_THRESHOLD, ApiServer, is_loopback, return_large_blocks
 
         if self.tracing:
             import longshore.app.tracing  # noqa: F401 - fails at start, not at the first request, if the extra is missing
@@ -190,7 +190,7 @@ class Serving:
         warnings: list[asyncio.Task[None]] = []
 
         def ready(address: str) -> None:
-            settle_in(OBJECTS_A_ROUND)
+            tune_garbage_collector(GC_THRESHOLD)
             return_large_blocks(app)
             announce(local_address(address), auth)
             if auth:
@@ -269,7 +269,7 @@ def serve_api(
         parts = [Scheduler(backend)] if scheduler else []
         return api.process_group(backend, *parts, store_address=shown, announce=announce)
 
-    raise typer.Exit(serve(make, on_asked=ON_STOP))
+    raise typer.Exit(serve(make, on_stop=ON_STOP))
 
 
 Url = Annotated[
@@ -340,7 +340,7 @@ def up(
             ),
         )
 
-    raise typer.Exit(serve(make, on_asked=ON_STOP))
+    raise typer.Exit(serve(make, on_stop=ON_STOP))
 
 
 def _announce_up(

@@ -206,4 +206,4 @@ def scheduler(
         return ProcessGroup(Scheduler(backend, interval=interval, cancel_timeout=cancel_timeout), after=backend.close)
 
     print_stderr(f"longshore: scheduler running on {shown_address(store.url)}; press Ctrl-C to stop")
-    raise typer.Exit(serve(make, on_asked="stopping: the scheduler finishes its current pass"))
+    raise typer.Exit(serve(make, on_stop="stopping: the scheduler finishes its current pass"))

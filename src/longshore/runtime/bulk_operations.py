@@ -66,11 +66,11 @@ async def act_on_all(
 ) -> BulkReport:
     """Apply the action to up to `most` matching jobs; `dry_run` only counts. Call `on_progress` after each page."""
     report = BulkReport()
-    meant = within(wanted, APPLIES_TO[act])
-    if meant is None:
+    matching = within(wanted, APPLIES_TO[act])
+    if matching is None:
         return report
     due = False if act == "promote" else None
-    async for page in pages(queue.backend, meant, at_once=_AT_ONCE, most=most, due=due):
+    async for page in pages(queue.backend, matching, at_once=_AT_ONCE, most=most, due=due):
         report.matched += len(page.items)
         report.more = page.next_cursor is not None
         if not dry_run and page.items:

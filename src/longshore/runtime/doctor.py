@@ -21,11 +21,11 @@ _AT_ONCE = 500
 _NAMED = 3
 _OLDEST = 10_000
 """The oldest waiting jobs of a queue that are searched for types that no worker claims."""
-_MOST_ASKED = 200
+_MOST_CHECKED = 200
 """The most jobs whose reasons are read, each with its own query."""
 
 
-async def given_back(queue: Queue, now: datetime) -> list[Finding]:
+async def released_repeatedly(queue: Queue, now: datetime) -> list[Finding]:
     """Find jobs that have been released again and again for a long time, by queue and type.
 
     A type that no worker knows never runs: a problem. A task may snooze on purpose, so that is only a warning.
@@ -34,34 +34,34 @@ async def given_back(queue: Queue, now: datetime) -> list[Finding]:
     waiting = JobFilter(statuses=(JobStatus.UNKNOWN_RETRY,))
     async for page in pages(queue.backend, waiting, at_once=_AT_ONCE, oldest_first=True, due=False):
         for job in page.items:
-            if now - _taken_since(job) > STARVING:
+            if now - _claimed_since(job) > STARVING:
                 groups.setdefault((str(job.queue), job.type), []).append(job)
     findings = []
-    for (name, job_type), jobs in list(groups.items())[:_MOST_ASKED]:
+    for (name, job_type), jobs in list(groups.items())[:_MOST_CHECKED]:
         for reason in await _reasons(queue, jobs[0], "given_back"):
             unknown = str(reason.details["reason"]).startswith(NO_TASK_NAMED)
             found = (
                 f"{len(jobs)} jobs of type {job_type} in queue {name} are released again and again, the first since "
-                f"{_taken_since(jobs[0]):%Y-%m-%d %H:%M} UTC: {_named([job.id for job in jobs])}"
+                f"{_claimed_since(jobs[0]):%Y-%m-%d %H:%M} UTC: {_named([job.id for job in jobs])}"
             )
             findings.append(Finding("starving jobs", "problem" if unknown else "warning", found, str(reason)))
     return findings
 
 
-def _taken_since(job: Job) -> datetime:
+def _claimed_since(job: Job) -> datetime:
     """Return when it was claimed first, or first after its last failure."""
     return max(filter(None, (job.created_at, job.started_at, job.last_retry_at)))
 
 
-async def waiting_for_nobody(queue: Queue, now: datetime) -> list[Finding]:
+async def missing_dependencies(queue: Queue, now: datetime) -> list[Finding]:
     """Find jobs that have waited for long for an id that no job has."""
-    waiting, asked = [], 0
+    waiting, checked = [], 0
     async for job in _with_unknown_dependencies(queue, now):
         reasons = await _reasons(queue, job, "waiting_for_dependencies")
         unknown = [reason for reason in reasons if any(one["status"] is None for one in reason.details["waiting_for"])]
         waiting += [(job.id, str(reason)) for reason in unknown]
-        asked += 1
-        if len(waiting) > _NAMED or asked >= _MOST_ASKED:
+        checked += 1
+        if len(waiting) > _NAMED or checked >= _MOST_CHECKED:
             break
     if not waiting:
         return []
@@ -93,7 +93,7 @@ def _named(ids: list[str]) -> str:
     return ", ".join(ids[:_NAMED]) + more
 
 
-async def check_up(queue: Queue) -> list[Finding]:
+async def examine(queue: Queue) -> list[Finding]:
     """Return all findings, those about the store first."""
     findings: list[Finding] = []
     step = newest = None
@@ -120,27 +120,25 @@ async def check_up(queue: Queue) -> list[Finding]:
 
 async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[str | None]]:
     """Find jobs whose lease expired long ago; also return how many jobs each worker holds."""
-    held = JobFilter(statuses=tuple(HOLDS_CAPACITY))
-    in_hand: Counter[str | None] = Counter()
+    running = JobFilter(statuses=tuple(HOLDS_CAPACITY))
+    held: Counter[str | None] = Counter()
     late = []
-    async for page in pages(queue.backend, held, at_once=_AT_ONCE, oldest_first=True):
-        in_hand.update(job.assignee_id for job in page.items)
+    async for page in pages(queue.backend, running, at_once=_AT_ONCE, oldest_first=True):
+        held.update(job.assignee_id for job in page.items)
         late += [
             job.id
             for job in page.items
             if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
         ]
     if not late:
-        return [Finding("stuck jobs", "ok", f"{in_hand.total()} running jobs, all with a valid lease")], in_hand
+        return [Finding("stuck jobs", "ok", f"{held.total()} running jobs, all with a valid lease")], held
     found = f"{len(late)} running jobs have an expired lease: {', '.join(late[:_NAMED])}"
-    return [
-        Finding("stuck jobs", "problem", found, "no process sweeps; start longshore scheduler or a worker")
-    ], in_hand
+    return [Finding("stuck jobs", "problem", found, "no process sweeps; start longshore scheduler or a worker")], held
 
 
 async def _starving(queue: Queue, now: datetime) -> list[Finding]:
     """Find the oldest waiting job of each queue that waits too long, with the reason, and jobs that cannot run."""
-    findings = [*await given_back(queue, now), *await waiting_for_nobody(queue, now)]
+    findings = [*await released_repeatedly(queue, now), *await missing_dependencies(queue, now)]
     for info in await queue.list_queues():
         waiting = JobFilter(statuses=tuple(ELIGIBLE), queues=(info.name,))
         oldest = (await queue.backend.list_jobs(waiting, limit=1, oldest_first=True, due=True)).items

@@ -22,7 +22,7 @@ LONGEST_CHAIN = 10
 MOST_FRAMES = 60
 _LONGEST_LINE = 200
 _CUT = "\n… [the middle is omitted]\n"
-_PLUMBING = (
+_INTERNAL_PATHS = (
     f"{Path(__file__).parent}{os.sep}",
     f"{Path(__file__).parents[1] / 'app'}{os.sep}",
     f"{Path(asyncio.__file__).parent}{os.sep}",
@@ -77,7 +77,7 @@ def _full_name(kind: type) -> str:
     return f"{module}.{kind.__qualname__}"
 
 
-def how_it_ended(exit_code: int, when: str = "before the job ended") -> str:
+def describe_exit(exit_code: int, when: str = "before the job ended") -> str:
     """Return an exit code in words."""
     if exit_code >= 0:
         return f"its process exited with code {exit_code} {when}"
@@ -91,16 +91,16 @@ def how_it_ended(exit_code: int, when: str = "before the job ended") -> str:
 def describe(error: BaseException) -> str:
     """Return `Type: message` and the traceback, within the size that a store keeps. Never raises."""
     try:
-        told = _told_elsewhere(error)
-        if told is None:
+        text = _remote_text(error)
+        if text is None:
             head = _headline(error)
-            told = f"{head}\n\n{_bounded(''.join(_chained(error)), LONGEST_TEXT - len(head) - 2)}"
-        return clean_text("error", _bounded(told, LONGEST_TEXT))
+            text = f"{head}\n\n{_bounded(''.join(_chained(error)), LONGEST_TEXT - len(head) - 2)}"
+        return clean_text("error", _bounded(text, LONGEST_TEXT))
     except BaseException as problem:  # user code runs in here, and the failure must still be recorded
         return f"{_name(error)}: (it could not be described: {_name(problem)})"
 
 
-def _told_elsewhere(error: BaseException) -> str | None:
+def _remote_text(error: BaseException) -> str | None:
     """Return the text of an error that was raised in another process."""
     if isinstance(error, ProcessDied):
         return str(error)
@@ -157,14 +157,14 @@ def _chained(error: BaseException) -> Iterator[str]:
         seen.add(id(before))
         chain.append((before, f"\n{link}\n\n"))
     for one, link in reversed(chain):
-        yield from _alone(one, set(), depth=0)
+        yield from _one(one, set(), depth=0)
         yield link
 
 
-def _alone(error: BaseException, told_of: set[int], depth: int) -> Iterator[str]:
-    told = _told_elsewhere(error)
-    if told is not None:
-        yield f"{told}\n"
+def _one(error: BaseException, shown: set[int], depth: int) -> Iterator[str]:
+    text = _remote_text(error)
+    if text is not None:
+        yield f"{text}\n"
         return
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):\n"
@@ -174,18 +174,18 @@ def _alone(error: BaseException, told_of: set[int], depth: int) -> Iterator[str]
     for note in notes[:LONGEST_CHAIN] if isinstance(notes, list) else ():
         yield f"{note[:LONGEST_MESSAGE]}\n" if type(note) is str else ""
     if isinstance(error, BaseExceptionGroup):
-        yield from _members(error, told_of, depth)
+        yield from _members(error, shown, depth)
 
 
-def _members(group: BaseExceptionGroup[BaseException], told_of: set[int], depth: int) -> Iterator[str]:
+def _members(group: BaseExceptionGroup[BaseException], shown: set[int], depth: int) -> Iterator[str]:
     # one group may be a member many times, on every level: show it once, or the text never ends
-    if depth >= LONGEST_CHAIN or id(group) in told_of:
+    if depth >= LONGEST_CHAIN or id(group) in shown:
         yield "  … [its members are omitted]\n"
         return
-    told_of.add(id(group))
+    shown.add(id(group))
     for number, member in enumerate(group.exceptions[:LONGEST_CHAIN], start=1):
         yield f"  --- {number} of {len(group.exceptions)} ---\n"
-        inner = _bounded("".join(_alone(member, told_of, depth + 1)), LONGEST_TEXT)
+        inner = _bounded("".join(_one(member, shown, depth + 1)), LONGEST_TEXT)
         yield "".join(f"  {line}\n" for line in inner.splitlines())
     if len(group.exceptions) > LONGEST_CHAIN:
         yield f"  … [{len(group.exceptions) - LONGEST_CHAIN} more]\n"
@@ -197,7 +197,7 @@ def _frames(traceback: TracebackType) -> Iterator[str]:
     while at is not None:
         frames.append(at)
         at = at.tb_next
-    first = next((n for n, f in enumerate(frames) if not f.tb_frame.f_code.co_filename.startswith(_PLUMBING)), 0)
+    first = next((n for n, f in enumerate(frames) if not f.tb_frame.f_code.co_filename.startswith(_INTERNAL_PATHS)), 0)
     frames = frames[first:]
     left_out = len(frames) - MOST_FRAMES
     for number, frame in enumerate(frames):

@@ -68,7 +68,7 @@ ALIASES: dict[str, tuple[str, Callable[[JobEvent], bool]]] = {
 
 BUFFERED = 1_000
 """Events buffered in memory for a busy listener; after that it reads them from the log."""
-PLACE_WITHIN = 1.0
+END_WITHIN = 1.0
 """Seconds in which the store must return the end of its log when a listener starts."""
 SHOWN_JOB = 64 * 1024
 """The largest size, payload and result in bytes, of a job that an event carries to a listener."""
@@ -81,7 +81,7 @@ _FAST, _SLOW_CALLS = 0.02, 3
 is fast again. A single long call, as on a busy machine, does not change the order."""
 _AT_ONCE = 200
 """Events per read: few enough that plain listeners do not block the loop for long."""
-_PATIENCE = 1.0
+_POLL_SECONDS = 1.0
 """Seconds between two reads without a notification: on PostgreSQL an event may become readable after its commit."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
@@ -117,8 +117,8 @@ async def loaded(
     ids = {event.job_id for event in events if _lacks_its_job(event) and wanted(event)}
     if not ids:
         return list(events)
-    asked = JobFilter(ids=sorted(job_id for job_id in ids if job_id is not None))
-    jobs = {job.uid: job for job in (await backend.list_jobs(asked, limit=len(ids))).items}
+    some = JobFilter(ids=sorted(job_id for job_id in ids if job_id is not None))
+    jobs = {job.uid: job for job in (await backend.list_jobs(some, limit=len(ids))).items}
     return [_with_its_job(event, jobs.get(event.job_uid or 0)) if event.job_id in ids else event for event in events]
 
 
@@ -139,15 +139,15 @@ def _with_its_job(event: JobEvent, job: Job | None) -> JobEvent:
     return dataclasses.replace(event, detail={**event.detail, **known})
 
 
-def place_now(backend: Backend) -> str:
-    """Return the current end of the log for a new listener; block the thread for at most `PLACE_WITHIN`."""
-    asked = background.submit(backend.end_of_events())
+def end_of_log(backend: Backend) -> str:
+    """Return the current end of the log for a new listener; block the thread for at most `END_WITHIN`."""
+    reading = background.submit(backend.end_of_events())
     try:
-        return asked.result(PLACE_WITHIN)
+        return reading.result(END_WITHIN)
     except TimeoutError:
-        asked.cancel()
+        reading.cancel()
         raise BackendUnavailable(
-            f"the store did not return the end of its event log within {PLACE_WITHIN:g} s; check its connection, "
+            f"the store did not return the end of its event log within {END_WITHIN:g} s; check its connection, "
             "then call on() again"
         ) from None
 
@@ -155,31 +155,31 @@ def place_now(backend: Backend) -> str:
 class Follower:
     """Reads the log for all listeners of one Queue in one event loop, and passes each event to all of them."""
 
-    def __init__(self, backend: Backend, queue: str | None, place: str) -> None:
+    def __init__(self, backend: Backend, queue: str | None, cursor: str) -> None:
         self.loop = asyncio.get_running_loop()
         self.backend = backend
         self.queue = queue
         self.listeners: list[Listener] = []
-        self.given = place
+        self.passed = cursor
         """The cursor of the last event passed to the listeners."""
-        self._place: str | None = place
-        self._over = False
+        self._cursor: str | None = cursor
+        self._stopped = False
         self._work = self.loop.create_task(self._follow())
 
     @property
-    def over(self) -> bool:
+    def stopped(self) -> bool:
         """Whether it has stopped."""
-        return self._over or self._work.done()
+        return self._stopped or self._work.done()
 
-    def listen(self, event: str, call: EventListener, place: str) -> Listener:
+    def listen(self, event: str, call: EventListener, cursor: str) -> Listener:
         """Add a listener, which gets the events after this cursor."""
-        listener = Listener(self, event, call, place)
+        listener = Listener(self, event, call, cursor)
         self.listeners.append(listener)
         return listener
 
     def leave(self, listener: Listener) -> None:
         """Remove a listener, from any thread; without listeners the log is not read."""
-        listener.over = True
+        listener.stopped = True
         if background.running_loop() is self.loop:
             self._leave(listener)
         else:
@@ -191,7 +191,7 @@ class Follower:
             self.listeners.remove(listener)
         listener.stop()
         if not self.listeners:
-            self._over = True
+            self._stopped = True
             if asyncio.current_task(self.loop) is not self._work:  # a plain listener may remove itself
                 self._work.cancel()
 
@@ -209,22 +209,22 @@ class Follower:
     async def _follow(self) -> None:
         pause = _SHORTEST_PAUSE
         gap = CursorExpired()
-        while not self._over:
+        while not self._stopped:
             try:
-                if self._place is None:
-                    self._place = self.given = await self.backend.end_of_events()
+                if self._cursor is None:
+                    self._cursor = self.passed = await self.backend.end_of_events()
                     for listener in self.listeners:
-                        listener.go_on_after(self._place)
+                        listener.continue_after(self._cursor)
                     names = ", ".join(sorted({listener.event for listener in self.listeners}))
                     _log.warning("listeners for %s missed events and continue with new ones: %s", names, gap)
-                self._place = await self._give_what_is_new(self._place)
-                if not self._over:
-                    await self.backend.wait_for_change(_PATIENCE, after=self._place)
+                self._cursor = await self._pass_new_events(self._cursor)
+                if not self._stopped:
+                    await self.backend.wait_for_change(_POLL_SECONDS, after=self._cursor)
                 pause = _SHORTEST_PAUSE
             except QueueClosed:
                 return
             except CursorExpired as error:
-                gap, self._place = error, None
+                gap, self._cursor = error, None
                 if pause > _SHORTEST_PAUSE:  # the first time it continues at once
                     await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -234,31 +234,31 @@ class Follower:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _give_what_is_new(self, place: str) -> str:
+    async def _pass_new_events(self, cursor: str) -> str:
         """Pass the events after this cursor to the listeners; return the new cursor."""
-        events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
+        events = await self.backend.read_events(cursor, _AT_ONCE, queue=self.queue)
         if not events:
             # another queue changed: continue from the end, or the next wait would return at once
             end = await self.backend.end_of_events()
-            events = await self.backend.read_events(place, _AT_ONCE, queue=self.queue)
+            events = await self.backend.read_events(cursor, _AT_ONCE, queue=self.queue)
             if not events:
                 return end
         for first in range(0, len(events), _LOADED_AT_ONCE):
-            for event in await loaded(self.backend, events[first : first + _LOADED_AT_ONCE], self._is_heard):
-                if self._over:
-                    return place
-                await self._give(event)
-                place = self._place = event.cursor
-        return place
+            for event in await loaded(self.backend, events[first : first + _LOADED_AT_ONCE], self._is_wanted):
+                if self._stopped:
+                    return cursor
+                await self._pass_event(event)
+                cursor = self._cursor = event.cursor
+        return cursor
 
-    def _is_heard(self, event: JobEvent) -> bool:
+    def _is_wanted(self, event: JobEvent) -> bool:
         return any(is_named(event, listener.event) for listener in self.listeners)
 
-    async def _give(self, event: JobEvent) -> None:
-        self.given = event.cursor
+    async def _pass_event(self, event: JobEvent) -> None:
+        self.passed = event.cursor
         begun = []
         for listener in list(self.listeners):
-            work = listener.give(event)
+            work = listener.pass_event(event)
             if work is not None:
                 begun.append(work)
         if begun:
@@ -272,12 +272,12 @@ class Listener:
     it reads the log from its own cursor until it has caught up.
     """
 
-    def __init__(self, follower: Follower, event: str, call: EventListener, place: str) -> None:
+    def __init__(self, follower: Follower, event: str, call: EventListener, cursor: str) -> None:
         self.event = event
-        self.over = False
+        self.stopped = False
         self._follower = follower
         self._call = call
-        self._after = place
+        self._after = cursor
         """It gets only the events after this cursor."""
         self._context = copy_context()
         self._waiting: deque[JobEvent] = deque()
@@ -285,15 +285,15 @@ class Listener:
         """The cursor from which it reads the log after its buffer was full."""
         self._warned = False
         self._slow_calls = 0
-        self._telling = False
+        self._delivering = False
         self._work: asyncio.Task[None] | None = None
 
-    def give(self, event: JobEvent) -> asyncio.Task[None] | None:
+    def pass_event(self, event: JobEvent) -> asyncio.Task[None] | None:
         """Call the function with a matching event, or buffer the event while the function is busy.
 
         Return the task of the call if the other listeners should wait for it.
         """
-        if self.over or self._behind is not None:
+        if self.stopped or self._behind is not None:
             return None
         if not is_named(event, self.event) or not comes_after(event.cursor, self._after):
             return None
@@ -303,27 +303,27 @@ class Listener:
         answer = self._context.run(self._begin, event)
         if answer is None:
             return None
-        work = self._follower.loop.create_task(self._go_on(answer, event), context=self._context)
+        work = self._follower.loop.create_task(self._drain_buffer(answer, event), context=self._context)
         self._work = work
         return work if self._slow_calls < _SLOW_CALLS else None
 
-    def go_on_after(self, place: str) -> None:
+    def continue_after(self, cursor: str) -> None:
         """Move back to this cursor after the log was restored or pruned, if its own lies beyond the end."""
-        if comes_after(self._after, place):
-            self._after = place
+        if comes_after(self._after, cursor):
+            self._after = cursor
 
     def stop(self) -> None:
         """Take no more events; a running call may finish."""
-        self.over = True
+        self.stopped = True
         self._waiting.clear()
         if self._work is None:
             self._call = _nothing
-        elif not self._telling:
+        elif not self._delivering:
             self._work.cancel()
 
     async def ended(self) -> None:
         """Wait until it no longer reads the log, but not for a running call."""
-        if self._work is not None and not self._telling:
+        if self._work is not None and not self._delivering:
             await asyncio.wait([self._work])
 
     def _keep(self, event: JobEvent) -> None:
@@ -346,17 +346,17 @@ class Listener:
             return answer if inspect.isawaitable(answer) else None
         return None
 
-    async def _go_on(self, answer: Awaitable[Any], event: JobEvent) -> None:
+    async def _drain_buffer(self, answer: Awaitable[Any], event: JobEvent) -> None:
         """Await the first call, then make the calls that were buffered meanwhile."""
         try:
             await self._finish(answer, event)
             pause = _SHORTEST_PAUSE
-            while not self.over and (self._waiting or self._behind is not None):
+            while not self.stopped and (self._waiting or self._behind is not None):
                 if self._waiting:
-                    await self._tell(self._waiting.popleft())
+                    await self._deliver(self._waiting.popleft())
                     continue
                 try:
-                    await self._read_on(str(self._behind))
+                    await self._catch_up(str(self._behind))
                     pause = _SHORTEST_PAUSE
                 except QueueClosed:
                     return
@@ -370,36 +370,36 @@ class Listener:
                     pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
             self._work = None
-            if self.over:  # callers may keep the function that ends the listener: release the callback
+            if self.stopped:  # callers may keep the function that ends the listener: release the callback
                 self._call = _nothing
 
-    async def _read_on(self, place: str) -> None:
+    async def _catch_up(self, cursor: str) -> None:
         """Call the function with pages of the log until it has caught up with the follower."""
-        events = await self._follower.backend.read_events(place, _AT_ONCE, queue=self._follower.queue)
+        events = await self._follower.backend.read_events(cursor, _AT_ONCE, queue=self._follower.queue)
         for first in range(0, len(events), _LOADED_AT_ONCE):
             some = events[first : first + _LOADED_AT_ONCE]
             for event in await loaded(self._follower.backend, some, lambda event: is_named(event, self.event)):
-                if self.over:
+                if self.stopped:
                     return
                 if is_named(event, self.event):
-                    await self._tell(event)
+                    await self._deliver(event)
                 self._behind = event.cursor
-        if self._behind is not None and not comes_after(self._follower.given, self._behind):
+        if self._behind is not None and not comes_after(self._follower.passed, self._behind):
             self._after, self._behind = self._behind, None
 
-    async def _tell(self, event: JobEvent) -> None:
+    async def _deliver(self, event: JobEvent) -> None:
         answer = self._begin(event)
         if answer is not None:
             await self._finish(answer, event)
 
     async def _finish(self, answer: Awaitable[Any], event: JobEvent) -> None:
         began = monotonic()
-        self._telling = True
+        self._delivering = True
         try:
             with self._failures_logged(event):
                 await answer
         finally:
-            self._telling = False
+            self._delivering = False
             self._slow_calls = self._slow_calls + 1 if monotonic() - began > _FAST else 0
 
     @contextmanager

@@ -149,21 +149,21 @@ WAITING = "waiting"
 """The second name of PENDING in counts, as in BullMQ; also accepted as a status."""
 _LISTED_AT_ONCE = 500
 
-Standings = dict[JobStatus, bool | None]
+StatusFilter = dict[JobStatus, bool | None]
 """Requested statuses; an eligible one may be limited to due jobs (True) or delayed jobs (False)."""
 StatusLike = JobStatus | str
 
 
-def standings(field: str, statuses: StatusLike | Iterable[StatusLike]) -> Standings:
+def requested_statuses(field: str, statuses: StatusLike | Iterable[StatusLike]) -> StatusFilter:
     """Return the statuses for JobStatus members, their names and BullMQ's words, in upper or lower case."""
-    wanted: Standings = {}
+    wanted: StatusFilter = {}
     for status in [statuses] if isinstance(statuses, str) or not isinstance(statuses, Iterable) else statuses:
-        for found, due in _standing(field, status).items():
+        for found, due in _statuses_of(field, status).items():
             wanted[found] = due if wanted.get(found, due) == due else None
     return wanted
 
 
-def _standing(field: str, status: object) -> Standings:
+def _statuses_of(field: str, status: object) -> StatusFilter:
     if isinstance(status, JobStatus):
         return {status: None}
     word = status.upper() if isinstance(status, str) else ""
@@ -175,23 +175,23 @@ def _standing(field: str, status: object) -> Standings:
     return {found: word == "PENDING" if found in ELIGIBLE else None for found in statuses_for(word, "bullmq")}
 
 
-async def jobs_standing(
-    backend: Backend, queue: str | None, wanted: Standings, *, oldest_first: bool = False
+async def jobs_in_statuses(
+    backend: Backend, queue: str | None, wanted: StatusFilter, *, oldest_first: bool = False
 ) -> AsyncIterator[Job]:
     """Yield the jobs in these statuses, newest first or oldest first."""
-    lines = [_line(backend, queue, statuses, due, oldest_first) for due, statuses in _by_time(wanted).items()]
-    heads = [(job, line) for line in lines if (job := await anext(line, None)) is not None]
+    listings = [_listing(backend, queue, statuses, due, oldest_first) for due, statuses in _by_time(wanted).items()]
+    heads = [(job, listing) for listing in listings if (job := await anext(listing, None)) is not None]
     while heads:
         choose = min if oldest_first else max
-        job, line = head = choose(heads, key=lambda head: head[0].uid)
+        job, listing = head = choose(heads, key=lambda head: head[0].uid)
         yield job
         heads.remove(head)
-        following = await anext(line, None)
+        following = await anext(listing, None)
         if following is not None:
-            heads.append((following, line))
+            heads.append((following, listing))
 
 
-def _by_time(wanted: Standings) -> dict[bool | None, list[JobStatus]]:
+def _by_time(wanted: StatusFilter) -> dict[bool | None, list[JobStatus]]:
     """Group the statuses that one listing can return together."""
     by_time: dict[bool | None, list[JobStatus]] = {}
     for status, due in wanted.items():
@@ -203,7 +203,7 @@ def _by_time(wanted: Standings) -> dict[bool | None, list[JobStatus]]:
     return by_time
 
 
-async def _line(
+async def _listing(
     backend: Backend, queue: str | None, statuses: Sequence[JobStatus], due: bool | None, oldest_first: bool
 ) -> AsyncIterator[Job]:
     filter = JobFilter(statuses=statuses, queues=() if queue is None else (queue,))
@@ -213,7 +213,7 @@ async def _line(
 
 
 async def jobs_in_range(
-    backend: Backend, queue: str | None, wanted: Standings, start: int, end: int, *, asc: bool
+    backend: Backend, queue: str | None, wanted: StatusFilter, start: int, end: int, *, asc: bool
 ) -> list[Job]:
     """Return the jobs from `start` to `end` inclusive, newest or oldest first; negative ones count from the end."""
     check_number("start", start, least=SMALLEST)
@@ -224,7 +224,7 @@ async def jobs_in_range(
     if enough is not None and start >= enough:
         return []
     found: list[Job] = []
-    async for job in jobs_standing(backend, queue, wanted, oldest_first=asc):
+    async for job in jobs_in_statuses(backend, queue, wanted, oldest_first=asc):
         found.append(job)
         if len(found) == enough:
             break
@@ -260,9 +260,9 @@ async def remove_job(backend: Backend, job: Job) -> None:
 
 async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
     """Remove the jobs that no worker holds; cancel waiting ones first. Return the removed ids."""
-    called_off = [job.id for job in jobs if not job.status.final and not job.status.holds_capacity]
-    if called_off:
-        await backend.cancel_jobs(job_ids=called_off, held=False)
+    to_cancel = [job.id for job in jobs if not job.status.final and not job.status.holds_capacity]
+    if to_cancel:
+        await backend.cancel_jobs(job_ids=to_cancel, held=False)
     ids = [job.id for job in jobs if not job.status.holds_capacity]
     if not ids:
         return []
@@ -277,13 +277,15 @@ async def remove_all(backend: Backend, jobs: Sequence[Job]) -> list[str]:
 
 async def clean(backend: Backend, queue: str | None, grace: Duration, status: StatusLike, limit: int) -> list[str]:
     """Remove jobs of this status that ended (or were created) at least `grace` ago, oldest first."""
-    wanted = standings("status", status)
+    wanted = requested_statuses("status", status)
     if HOLDS_CAPACITY & wanted.keys():
         raise InvalidArgument("status", f"{status} jobs are held by workers; cancel them first")
     most = check_number("limit", limit)
     before = await backend.now() - timedelta(microseconds=check_duration("grace", grace, positive=False))
     old = [
-        (since, job.uid, job) async for job in jobs_standing(backend, queue, wanted) if (since := _since(job)) <= before
+        (since, job.uid, job)
+        async for job in jobs_in_statuses(backend, queue, wanted)
+        if (since := _since(job)) <= before
     ]
     old.sort(key=lambda entry: entry[:2])
     chosen = [job for _, _, job in (old[:most] if most else old)]
@@ -299,7 +301,7 @@ def _since(job: Job) -> datetime:
 async def empty(backend: Backend, queue: str | None) -> None:
     """Remove all waiting jobs: due, delayed or waiting for dependencies. Running and final jobs stay."""
     waiting = {**dict.fromkeys(ELIGIBLE, None), JobStatus.WAITING_CHILDREN: None}
-    await _remove_in_batches(backend, [job async for job in jobs_standing(backend, queue, waiting)])
+    await _remove_in_batches(backend, [job async for job in jobs_in_statuses(backend, queue, waiting)])
 
 
 async def _remove_in_batches(backend: Backend, jobs: Sequence[Job]) -> list[str]:

@@ -82,9 +82,9 @@ class Attempt:
     def returned_early(self, value: Any) -> bool:
         """Whether the task returned because it was asked to stop, not because its work was done."""
         job = self.job
-        if self.stop_reason is None or job is None or job.said_complete:
+        if self.stop_reason is None or job is None or job.completed_explicitly:
             return False
-        return job.saw_cancel or (self.stop_reason == "stopping" and value is None and job.heeded)
+        return job.saw_cancel or (self.stop_reason == "stopping" and value is None and job.noticed_cancel)
 
     def released(self, reason: str, delay: Any = None) -> Outcome:
         """Return the outcome that releases the job without counting the attempt."""

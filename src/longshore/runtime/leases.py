@@ -21,12 +21,12 @@ from longshore.safe_logging import logger
 
 _AT_ONCE = 5_000
 """Leases renewed by one call: enough for most workers, and few enough not to delay other writers."""
-_LOOKED_AT_ONCE = 1_000
+_CHECKED_AT_ONCE = 1_000
 _COMPARED = 20
 """Lost leases that are compared with the store; any of them reveals an older copy."""
-_BETWEEN_LOOKS = 0.1
+_CHECK_INTERVAL = 0.1
 """Seconds between two checks for cancellations by other processes, even if the store is busy."""
-_BEFORE_A_LOOK = 0.02
+_CHECK_DELAY = 0.02
 """Seconds from a change of the store to a check: a job that ends sooner needs none."""
 _SOONEST = 0.02
 _LONGEST_INTERVAL = 15.0
@@ -117,9 +117,9 @@ class LeaseKeeper:
         self._task.cancel()  # it has started: the background loop keeps the order of submission
         await asyncio.wait([self._task])
 
-    def keep(self, jobs: Iterable[Job], asked_at: float) -> None:
-        """Keep the leases of jobs claimed by a call that was sent at `asked_at`."""
-        deadline = _NEVER if self._duration is None else asked_at + self._duration
+    def keep(self, jobs: Iterable[Job], sent_at: float) -> None:
+        """Keep the leases of jobs claimed by a call that was sent at `sent_at`."""
+        deadline = _NEVER if self._duration is None else sent_at + self._duration
         with self._lock:
             kept: _Kept | None = None
             for job in jobs:
@@ -144,7 +144,7 @@ class LeaseKeeper:
                 if self._cancelled:
                     self._cancelled.discard(job_id)
 
-    def look_now(self) -> None:
+    def check_soon(self) -> None:
         """Check for cancellations soon after a change of the store; many changes share one check."""
         if not self._kept:
             return
@@ -202,7 +202,7 @@ class LeaseKeeper:
     async def _find_cancellations(self) -> None:
         """Read which jobs are cancelled and, if requested, which ones another process ended."""
         await self._store_changed.wait()
-        await asyncio.sleep(_BEFORE_A_LOOK)
+        await asyncio.sleep(_CHECK_DELAY)
         self._store_changed.clear()
         if not self._kept:
             return
@@ -210,15 +210,15 @@ class LeaseKeeper:
             find_ended = self._find_ended is not None and self._find_ended()
             if find_ended or (await self._backend.count_jobs())[JobStatus.CANCELLING]:
                 everything = self._everything()
-                for first in range(0, len(everything), _LOOKED_AT_ONCE):
-                    await self._look_at(dict(everything[first : first + _LOOKED_AT_ONCE]))
+                for first in range(0, len(everything), _CHECKED_AT_ONCE):
+                    await self._check(dict(everything[first : first + _CHECKED_AT_ONCE]))
         except QueueClosed:
             raise
         except Exception as error:  # the next renewal reports it again
             _log.debug("the check for cancellations failed: %r", error)
-        await asyncio.sleep(_BETWEEN_LOOKS)
+        await asyncio.sleep(_CHECK_INTERVAL)
 
-    async def _look_at(self, batch: dict[str, _Kept]) -> None:
+    async def _check(self, batch: dict[str, _Kept]) -> None:
         held = JobFilter(ids=list(batch), statuses=sorted(HOLDS_CAPACITY))
         found = (await self._backend.list_jobs(held, limit=len(batch))).items
         lost = self._compare(batch, {job.id: job.lease for job in found if job.lease is not None})
@@ -263,12 +263,12 @@ class LeaseKeeper:
 
     async def _renew_batch(self, batch: dict[str, _Kept]) -> bool:
         """Renew these leases; return False if the store did not answer."""
-        asked_at = monotonic()
+        sent_at = monotonic()
         leases = {job_id: kept.lease for job_id, kept in batch.items()}
         earliest = min(kept.deadline for kept in batch.values())
         duration = self._duration if self._duration is not None else 1.0  # a lease without expiry stays without
         try:
-            async with asyncio.timeout(None if earliest == _NEVER else max(earliest - asked_at, _SOONEST)):
+            async with asyncio.timeout(None if earliest == _NEVER else max(earliest - sent_at, _SOONEST)):
                 renewed = await self._backend.extend_leases(leases, duration)
         except QueueClosed:
             raise
@@ -276,7 +276,7 @@ class LeaseKeeper:
             if not self._failed:
                 _log.warning("cannot renew %d leases; trying again: %s", len(batch), str(error) or "no answer")
             return False
-        lost = self._compare(batch, renewed, _NEVER if self._duration is None else asked_at + self._duration)
+        lost = self._compare(batch, renewed, _NEVER if self._duration is None else sent_at + self._duration)
         try:
             await self._report_older_copy(lost)
         except QueueClosed:
@@ -298,7 +298,7 @@ class LeaseKeeper:
             used_again = job.epoch == held.epoch and job.lease is not None and job.lease.token != held.token
             if job.epoch < held.epoch or used_again:
                 _log.error(
-                    "the store went back to an older copy: job %s was claimed here with epoch %d, and the store has "
+                    "the store was replaced by an older copy: job %s was claimed here with epoch %d, and it has "
                     "%s epoch %d. The store refuses %d leases of this worker, and the worker drops their jobs. "
                     "It continues with the restored copy",
                     job.id,
@@ -310,7 +310,7 @@ class LeaseKeeper:
                 return
 
     def _compare(
-        self, asked: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None
+        self, requested: Mapping[str, _Kept], found: Mapping[str, Lease], deadline: float | None = None
     ) -> dict[str, Lease]:
         """Compare kept leases with those of the store; renewed ones are valid until `deadline`.
 
@@ -319,7 +319,7 @@ class LeaseKeeper:
         lost: list[str] = []
         cancelled: list[str] = []
         with self._lock:
-            for job_id, kept in asked.items():
+            for job_id, kept in requested.items():
                 now = self._kept.get(job_id)
                 if now is None or not _same(now.lease, kept.lease):
                     continue  # dropped or claimed again since the call
@@ -337,7 +337,7 @@ class LeaseKeeper:
             self._holder.leases_lost(lost)
         if cancelled:
             self._holder.jobs_cancelled(cancelled)
-        return {job_id: asked[job_id].lease for job_id in lost}
+        return {job_id: requested[job_id].lease for job_id in lost}
 
 
 def _same(one: Lease, other: Lease) -> bool:

@@ -23,11 +23,11 @@ _USUAL = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "tas
 
 def context() -> dict[str, Any]:
     """Return the ids of the current job and request, for a log line."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     job = job_of_the_caller()
     if job is not None:
         record = job.record
-        told = {
+        fields = {
             "job_id": record.id,
             "job_type": record.type,
             "queue": str(record.queue),
@@ -35,8 +35,8 @@ def context() -> dict[str, Any]:
             "epoch": record.epoch,
         }
     if request_id.get():
-        told["request_id"] = request_id.get()
-    return told
+        fields["request_id"] = request_id.get()
+    return fields
 
 
 class JsonLines(logging.Formatter):
@@ -44,7 +44,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -53,8 +53,8 @@ class JsonLines(logging.Formatter):
             **{name: value for name, value in vars(record).items() if name not in _USUAL},
         }
         if record.exc_info:
-            told["error"] = self.formatException(record.exc_info)
-        return without_secrets(json.dumps(told, default=str))
+            fields["error"] = self.formatException(record.exc_info)
+        return without_secrets(json.dumps(fields, default=str))
 
 
 class TextLines(logging.Formatter):
@@ -66,13 +66,13 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with an indented traceback below it: no line of it looks like a line of the log."""
         record.asctime = self.formatTime(record, self.datefmt)
-        told = "".join(f" {name}={value}" for name, value in context().items())
-        line = f"{record.asctime} {record.levelname} {record.name}: {record.getMessage()}{told}"
+        fields = "".join(f" {name}={value}" for name, value in context().items())
+        line = f"{record.asctime} {record.levelname} {record.name}: {record.getMessage()}{fields}"
         below = self.formatException(record.exc_info).splitlines() if record.exc_info else []
         return without_secrets("\n".join([printable(line), *(f"    {printable(one)}" for one in below)]))
 
 
-def make_inert() -> None:
+def escape_unconfigured_logs() -> None:
     """Escape control characters also in the logs of a process that has no logging configured."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TextLines())

@@ -24,7 +24,7 @@ from longshore.core.schedule import Schedule, schedule_errors, schedule_from
 from longshore.core.status import JobStatus
 from longshore.core.times import Duration
 from longshore.runtime import background, job_listing
-from longshore.runtime.events import EventListener, Follower, check_event, place_now
+from longshore.runtime.events import EventListener, Follower, check_event, end_of_log
 from longshore.runtime.job_listing import StatusLike
 from longshore.runtime.queue_operations import QueueOperations
 from longshore.runtime.streams import JobStream
@@ -178,7 +178,7 @@ class Queue(QueueOperations):
         Newest first, or with `asc` oldest first.
         """
         backend = self._open()
-        wanted = job_listing.standings("statuses", statuses)
+        wanted = job_listing.requested_statuses("statuses", statuses)
         return await job_listing.jobs_in_range(backend, self.name, wanted, start, end, asc=asc)
 
     async def get_job_counts(self) -> dict[str, int]:
@@ -195,17 +195,17 @@ class Queue(QueueOperations):
         self._check_listener(event, listener)
         if background.running_loop() is None:
             raise RuntimeError("on() needs a running event loop; without one, use queue.sync.on()")
-        return self._listen_from(place_now(self.backend), event, listener)
+        return self._listen_from(end_of_log(self.backend), event, listener)
 
-    def _listen_from(self, place: str, event: str, listener: EventListener) -> Callable[[], None]:
+    def _listen_from(self, cursor: str, event: str, listener: EventListener) -> Callable[[], None]:
         """Like `on`, from this cursor in the event log."""
         loop = asyncio.get_running_loop()
-        self._followers = [follower for follower in self._followers if not follower.over]
+        self._followers = [follower for follower in self._followers if not follower.stopped]
         follower = next((follower for follower in self._followers if follower.loop is loop), None)
         if follower is None:
-            follower = Follower(self.backend, self.name, place)
+            follower = Follower(self.backend, self.name, cursor)
             self._followers.append(follower)
-        listening = follower.listen(event, listener, place)
+        listening = follower.listen(event, listener, cursor)
         return lambda: follower.leave(listening)
 
     def _check_listener(self, event: str, listener: EventListener) -> None:
@@ -439,10 +439,10 @@ class SyncQueue:
             raise InvalidArgument("listener", "must be a plain function here; pass an async one to queue.on()")
 
         self.queue._check_listener(event, listener)
-        place = place_now(self.queue.backend)
+        cursor = end_of_log(self.queue.backend)
 
         async def listening() -> Callable[[], None]:
-            return self.queue._listen_from(place, event, _ListenerThread(listener))
+            return self.queue._listen_from(cursor, event, _ListenerThread(listener))
 
         return background.run(listening())
 
@@ -503,7 +503,7 @@ class _ListenerThread:
 
     async def __call__(self, event: JobEvent) -> None:
         loop = asyncio.get_running_loop()
-        heard: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[None] = loop.create_future()
         listener = self._listener
 
         def call() -> None:
@@ -514,10 +514,10 @@ class _ListenerThread:
                 error = raised
             except BaseException as raised:  # the thread and the listener continue
                 error = RuntimeError(f"the listener raised {type(raised).__name__}")
-            loop.call_soon_threadsafe(_settle, heard, error)
+            loop.call_soon_threadsafe(_settle, done, error)
 
         self._calls.put(call)
-        await heard
+        await done
 
 
 def _call_each(calls: SimpleQueue[Callable[[], None] | None]) -> None:
@@ -526,13 +526,13 @@ def _call_each(calls: SimpleQueue[Callable[[], None] | None]) -> None:
         del call  # it refers to its event, which may be large
 
 
-def _settle(heard: asyncio.Future[None], error: Exception | None) -> None:
-    if heard.done():
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
         return
     if error is None:
-        heard.set_result(None)
+        done.set_result(None)
     else:
-        heard.set_exception(error)
+        done.set_exception(error)
 
 
 class SyncStream:
@@ -541,8 +541,8 @@ class SyncStream:
     def __init__(self, stream: JobStream, backend: Backend) -> None:
         self._stream = stream
         self._backend = backend
-        self._turn = threading.Lock()
-        self._coming: Future[list[Job] | None] | None = None
+        self._lock = threading.Lock()
+        self._pending: Future[list[Job] | None] | None = None
         """A batch requested by a thread that was interrupted before it received it."""
 
     def __enter__(self) -> Self:
@@ -556,14 +556,14 @@ class SyncStream:
         return self
 
     def __next__(self) -> list[Job]:
-        with self._turn:
-            coming, self._coming = self._coming or background.begin(self._next()), None
+        with self._lock:
+            pending, self._pending = self._pending or background.begin(self._next()), None
             try:
-                batch = coming.result()
+                batch = pending.result()
             except BaseException:
                 # raised into this thread, for example by a signal handler: the batch is kept for the next call
-                if not (coming.done() and coming.exception()):
-                    self._coming = coming
+                if not (pending.done() and pending.exception()):
+                    self._pending = pending
                 raise
         if batch is None:
             raise StopIteration
@@ -579,8 +579,8 @@ class SyncStream:
 
     async def _end(self) -> None:
         await self._stream.end()
-        coming, self._coming = self._coming, None
-        if coming is not None and (batch := await asyncio.wrap_future(coming)):
+        pending, self._pending = self._pending, None
+        if pending is not None and (batch := await asyncio.wrap_future(pending)):
             reason = "the stream ended before the job was delivered"
             await self._backend.settle_jobs([Outcome(job.id, job.lease, "fail", error=reason) for job in batch])
 

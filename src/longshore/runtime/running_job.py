@@ -130,18 +130,18 @@ class RunningJob(_Fields):
         "_returned",
         "_write",
         "checkpoint",
-        "heeded",
+        "completed_explicitly",
+        "noticed_cancel",
         "record",
-        "said_complete",
         "saw_cancel",
     )
     record: Job
     """The record as it was claimed."""
-    heeded: bool
+    noticed_cancel: bool
     """Whether the processor has noticed a request to end."""
     saw_cancel: bool
     """Whether the processor read `cancelled` as true before it returned."""
-    said_complete: bool
+    completed_explicitly: bool
     """Whether it called `complete`."""
     _reporter: JobReporter
     _blocking: bool
@@ -156,9 +156,9 @@ class RunningJob(_Fields):
         _set(self, "_reporter", reporter)
         _set(self, "_blocking", False)
         _set(self, "_cancelled", False)
-        _set(self, "heeded", False)
+        _set(self, "noticed_cancel", False)
         _set(self, "saw_cancel", False)
-        _set(self, "said_complete", False)
+        _set(self, "completed_explicitly", False)
         _set(self, "_returned", False)
         _set(self, "_result", None)
         _set(self, "_write", None)
@@ -187,7 +187,7 @@ class RunningJob(_Fields):
         """
         if self._cancelled and not self._returned:
             _set(self, "saw_cancel", True)
-            _set(self, "heeded", True)
+            _set(self, "noticed_cancel", True)
         return self._cancelled
 
     def raise_if_cancelled(self) -> None:
@@ -211,13 +211,13 @@ class RunningJob(_Fields):
         if value is not None:
             check_json("result", value)
         _set(self, "_result", value)
-        _set(self, "said_complete", True)
+        _set(self, "completed_explicitly", True)
         return result
 
     def returned(self, value: Any) -> Any:
         """Return the job's result, for executors. Later reads of `cancelled` do not count."""
         _set(self, "_returned", True)
-        return self._result if self.said_complete else value
+        return self._result if self.completed_explicitly else value
 
     def results_written_by(self, write: Callable[[Any], Any]) -> None:
         """Serialise the value passed to `complete` like a return value, for tasks."""
@@ -225,24 +225,24 @@ class RunningJob(_Fields):
 
     def report(self) -> dict[str, bool]:
         """Return the state of a job that returned in another process, for executors."""
-        return {"heeded": self.heeded, "saw": self.saw_cancel, "complete": self.said_complete}
+        return {"noticed_cancel": self.noticed_cancel, "saw": self.saw_cancel, "complete": self.completed_explicitly}
 
-    def take_report(self, told: Mapping[str, Any]) -> None:
+    def take_report(self, report: Mapping[str, Any]) -> None:
         """Apply the state that the other process reported, for the worker."""
         _set(self, "_returned", True)
-        _set(self, "heeded", bool(told.get("heeded")))
-        _set(self, "saw_cancel", bool(told.get("saw")))
-        _set(self, "said_complete", bool(told.get("complete")))
+        _set(self, "noticed_cancel", bool(report.get("noticed_cancel")))
+        _set(self, "saw_cancel", bool(report.get("saw")))
+        _set(self, "completed_explicitly", bool(report.get("complete")))
 
     @property
     def cancel_requested(self) -> bool:
         """The same as `cancelled`, without counting as a read by the task; for executors."""
         return self._cancelled
 
-    def heed(self) -> None:
+    def notice_cancel(self) -> None:
         """Record that the processor has noticed the cancellation, for executors."""
         if self._cancelled:
-            _set(self, "heeded", True)
+            _set(self, "noticed_cancel", True)
 
     def call_when_begun(self, begun: Callable[[], None]) -> None:
         """Call `begun` when the executor starts the job after a wait, for the worker."""

@@ -26,11 +26,11 @@ AT_ONCE = 200
 """Jobs per transaction: other writers wait a few milliseconds for it."""
 FIRED_AT_ONCE = 500
 """Schedules per transaction, about 50 ms. With smaller batches the last of ten thousand would fire late."""
-_SIDE_BY_SIDE = 2
+_CONCURRENT_BATCHES = 2
 """Transactions at a time after a full batch: the next one is prepared while the store writes."""
-_IN_A_ROW = 10
+_BATCHES_IN_A_ROW = 10
 """Batches in a row before it checks whether the schedules due now were due at the start of the pass."""
-_ASKED_ANYWAY = timedelta(seconds=30)
+_QUERY_INTERVAL = timedelta(seconds=30)
 _TRY_AGAIN = 0.05
 """Seconds before it retries a due schedule that did not fire: another scheduler is firing it."""
 _JITTER = 0.2
@@ -55,16 +55,16 @@ class SchedulerTask:
     rest: float = 0.0
     """The pause between two batches, as a multiple of the time the last one took."""
 
-    async def do(self, stop: asyncio.Event, *, in_haste: bool = False) -> int:
+    async def do(self, stop: asyncio.Event, *, without_rest: bool = False) -> int:
         """Run batches until nothing is left or `stop` is set; return how much was done."""
         done = 0
         while not stop.is_set():
             began = monotonic()
-            piece = await self.batch()
-            done += piece
-            if piece < self.more:
+            size = await self.batch()
+            done += size
+            if size < self.more:
                 break
-            await wait(stop, 0 if in_haste else self.rest * (monotonic() - began))
+            await wait(stop, 0 if without_rest else self.rest * (monotonic() - began))
         return done
 
 
@@ -78,7 +78,7 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
 
 
-def varied(seconds: float) -> float:
+def jittered(seconds: float) -> float:
     """Return the seconds with jitter."""
     return seconds * (1 + random.uniform(-_JITTER, _JITTER))
 
@@ -86,15 +86,15 @@ def varied(seconds: float) -> float:
 def schedules(backend: Backend, interval: float) -> SchedulerTask:
     """Return the task that fires due schedules; it waits for the next planned time, at most `interval`."""
     began: datetime | None = None
-    asked: datetime | None = None
+    queried_at: datetime | None = None
 
     async def several() -> int:
         """Fire full batches one after the other, up to a limit."""
         fired = 0
-        for _ in range(_IN_A_ROW):
-            piece = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
-            fired += piece
-            if piece < FIRED_AT_ONCE:
+        for _ in range(_BATCHES_IN_A_ROW):
+            size = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
+            fired += size
+            if size < FIRED_AT_ONCE:
                 break
         return fired
 
@@ -104,16 +104,16 @@ def schedules(backend: Backend, interval: float) -> SchedulerTask:
         It also asks the store from time to time when nothing is due, and after its clock went back: schedules fired by
         a clock that was ahead are planned too late, and the store corrects them.
         """
-        nonlocal began, asked
+        nonlocal began, queried_at
         planned = await backend.next_firing()
         until, began = began or await backend.now(), None
-        asked_lately = asked is not None and timedelta() <= until - asked < _ASKED_ANYWAY
-        if asked_lately and (planned is None or planned > until):
+        queried_recently = queried_at is not None and timedelta() <= until - queried_at < _QUERY_INTERVAL
+        if queried_recently and (planned is None or planned > until):
             return 0
-        asked = until
+        queried_at = until
         fired = len(await backend.fire_due_schedules(FIRED_AT_ONCE))
         if fired >= FIRED_AT_ONCE:
-            fired += sum(await asyncio.gather(*(several() for _ in range(_SIDE_BY_SIDE))))
+            fired += sum(await asyncio.gather(*(several() for _ in range(_CONCURRENT_BATCHES))))
         began = until if fired else None
         return fired
 
@@ -173,7 +173,7 @@ class Scheduler:
         timeout = None if cancel_timeout is None else check_duration("cancel_timeout", cancel_timeout) / SECOND
         self.id = f"scheduler-{socket.gethostname()[:100]}-{os.getpid()}-{new_id()}"
         self._interval = every
-        self._chores: dict[str, SchedulerTask] = {
+        self._tasks: dict[str, SchedulerTask] = {
             "reclaimed": SchedulerTask("sweep", _counted(backend.reclaim_expired_leases), AT_ONCE, every),
             "fired": schedules(backend, every),
             # workers claim due jobs without it, so it yields the store between batches
@@ -183,16 +183,16 @@ class Scheduler:
         }
         if timeout is not None:
             time_out = _counted(partial(backend.time_out_cancellations, timeout))
-            self._chores["timed_out"] = SchedulerTask("time-out of cancellations", time_out, AT_ONCE, every)
+            self._tasks["timed_out"] = SchedulerTask("time-out of cancellations", time_out, AT_ONCE, every)
         retain = partial(backend.apply_retention, AT_ONCE)
-        self._chores["removed"] = SchedulerTask("retention", retain, 1, RETENTION_SECONDS, rest=1.0)
+        self._tasks["removed"] = SchedulerTask("retention", retain, 1, RETENTION_SECONDS, rest=1.0)
         self._backend = backend
-        self._trouble: dict[str, str] = {}
-        self._untold: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
+        self._unrecorded: dict[str, str] = {}
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[None] | None = None
-        self._at_work: list[asyncio.Future[None]] = []
+        self._running: list[asyncio.Future[None]] = []
 
     async def tick(self) -> Tick:
         """Run every task once in the calling task; log those that fail, and continue with the rest."""
@@ -200,10 +200,10 @@ class Scheduler:
             raise QueueClosed("this scheduler was closed; create a new one with Scheduler(backend)")
         done: dict[str, int] = {}
         failed = []
-        for kind, chore in self._chores.items():
-            count = await self._attempt(chore, in_haste=True)
+        for kind, task in self._tasks.items():
+            count = await self._attempt(task, without_rest=True)
             if count is None:
-                failed.append(chore.name)
+                failed.append(task.name)
             else:
                 done[kind] = count
         return Tick(**done, failed=tuple(failed))
@@ -231,7 +231,7 @@ class Scheduler:
         With `force`, or after `grace` seconds, running batches are cancelled: the store rolls them back or has
         committed.
         """
-        patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
+        timeout = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         loop, work = self._loop, self._work
         if loop is None or work is None or work.done() or loop.is_closed() or not loop.is_running():
             self._stop.set()
@@ -240,74 +240,74 @@ class Scheduler:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), loop))
             return
         self._stop.set()
-        await asyncio.wait([work], timeout=0 if force else patience)
-        for chore in self._at_work:
-            chore.cancel()
+        await asyncio.wait([work], timeout=0 if force else timeout)
+        for task in self._running:
+            task.cancel()
         await asyncio.wait([work])
 
     def _begin(self) -> None:
         if self._work is None and not self._stop.is_set():
             self._loop = asyncio.get_running_loop()
-            self._work = self._loop.create_task(self._do_all())
+            self._work = self._loop.create_task(self._run_tasks())
 
-    async def _do_all(self) -> None:
+    async def _run_tasks(self) -> None:
         _log.info("%s runs", self.id)
-        self._at_work = [asyncio.ensure_future(self._keep_at(chore)) for chore in self._chores.values()]
-        await asyncio.wait(self._at_work)
+        self._running = [asyncio.ensure_future(self._repeat(task)) for task in self._tasks.values()]
+        await asyncio.wait(self._running)
 
-    async def _keep_at(self, chore: SchedulerTask) -> None:
+    async def _repeat(self, task: SchedulerTask) -> None:
         """Run one task at its own pace: a long retention run delays no schedule, and a failure stops no other task."""
         pause = self._interval
         while not self._stop.is_set():
             try:
-                done = await self._attempt(chore)
-                ended = await self._pause_after(chore) if done is not None else None
+                done = await self._attempt(task)
+                ended = await self._pause_after(task) if done is not None else None
             except QueueClosed:
                 if not self._stop.is_set():
                     _log.info("%s stopped: its store was closed", self.id)
                 self._stop.set()
                 return
             if ended is None:
-                await wait(self._stop, varied(pause))
+                await wait(self._stop, jittered(pause))
                 pause = min(2 * pause, max(_LONGEST_PAUSE, self._interval))
             else:
                 pause = self._interval
                 await wait(self._stop, ended)
 
-    async def _attempt(self, chore: SchedulerTask, *, in_haste: bool = False) -> int | None:
+    async def _attempt(self, task: SchedulerTask, *, without_rest: bool = False) -> int | None:
         """Run the task; return how much was done, or None if it failed."""
         try:
-            done = await chore.do(self._stop, in_haste=in_haste)
+            done = await task.do(self._stop, without_rest=without_rest)
         except QueueClosed:
             raise
         except Exception as error:  # any error: the task runs again later
-            await self._tell(chore, error)
+            await self._report(task, error)
             return None
-        if chore.name in self._trouble:
-            await self._recovered(chore)
+        if task.name in self._errors:
+            await self._recovered(task)
         return done
 
-    async def _pause_after(self, chore: SchedulerTask) -> float | None:
+    async def _pause_after(self, task: SchedulerTask) -> float | None:
         try:
-            return varied(chore.interval) if chore.pause is None else await chore.pause()
+            return jittered(task.interval) if task.pause is None else await task.pause()
         except QueueClosed:
             raise
         except Exception as error:  # see above
-            await self._tell(chore, error)
+            await self._report(task, error)
             return None
 
-    async def _tell(self, chore: SchedulerTask, error: Exception) -> None:
+    async def _report(self, task: SchedulerTask, error: Exception) -> None:
         """Log the error, and write it once to the event log, now or as soon as the store accepts it."""
-        text = f"the {chore.name} failed; trying again: {describe(error).partition(chr(10))[0]}"
+        text = f"the {task.name} failed; trying again: {describe(error).partition(chr(10))[0]}"
         _log.warning("%s: %s", self.id, text)
-        if self._trouble.get(chore.name) != text:
-            self._trouble[chore.name] = text
+        if self._errors.get(task.name) != text:
+            self._errors[task.name] = text
             if not await record_error(self._backend, self.id, text):
-                self._untold[chore.name] = text
+                self._unrecorded[task.name] = text
 
-    async def _recovered(self, chore: SchedulerTask) -> None:
-        del self._trouble[chore.name]
-        untold = self._untold.pop(chore.name, None)
-        if untold is not None:
-            await record_error(self._backend, self.id, untold)
-        _log.info("%s: the %s has recovered", self.id, chore.name)
+    async def _recovered(self, task: SchedulerTask) -> None:
+        del self._errors[task.name]
+        unrecorded = self._unrecorded.pop(task.name, None)
+        if unrecorded is not None:
+            await record_error(self._backend, self.id, unrecorded)
+        _log.info("%s: the %s has recovered", self.id, task.name)

@@ -30,27 +30,27 @@ def command_to_run(module: str, descriptor: int) -> list[str]:
     return [sys.executable, *flags, "-P", "-c", start, str(descriptor), str(root)]
 
 
-def surroundings() -> dict[str, Any]:
+def import_state() -> dict[str, Any]:
     """Return what a child needs to import the same modules as its parent."""
     return {"path": sys.path, "argv": sys.argv}
 
 
-def take_on(surroundings: Mapping[str, Any]) -> None:
-    """Apply the parent's environment in the child."""
-    sys.path[:] = surroundings["path"]
-    sys.argv[:] = surroundings["argv"]
+def apply_import_state(state: Mapping[str, Any]) -> None:
+    """Apply the parent's state in the child."""
+    sys.path[:] = state["path"]
+    sys.argv[:] = state["argv"]
 
 
 STOP_GRACE = 30.0
 """Seconds in which running jobs may end after the first signal; then they are cancelled and released."""
-_FOR_THREADS = 1.0
+_THREADS_END_WITHIN = 1.0
 """Seconds for the threads of the event loop to end after the worker."""
-_ASKED = "stopping: running jobs may end, and no more are claimed; send the signal again to drop them"
+_STOP_MESSAGE = "stopping: running jobs may end, and no more are claimed; send the signal again to drop them"
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
-_USUAL_ROUNDS = ((700, 10, 10), (2000, 10, 10), (2000, 10, 0))
+_DEFAULT_THRESHOLDS = ((700, 10, 10), (2000, 10, 10), (2000, 10, 0))
 """The default thresholds of the garbage collector in Python 3.11 and 3.12, in 3.13, and in 3.14."""
-OBJECTS_A_ROUND = 10_000
+GC_THRESHOLD = 10_000
 """New objects before a collection in a process that runs jobs: failed jobs leave reference cycles behind."""
 
 _log = logger("longshore.worker")
@@ -70,18 +70,18 @@ class Stoppable(Protocol):
 
 
 class StopSignals:
-    """SIGTERM and SIGINT as two events: `asked` after the first signal, `demanded` after the second.
+    """SIGTERM and SIGINT as two events: `requested` after the first signal, `forced` after the second.
 
-    The third signal ends the process at once, even if its event loop is blocked. A `patient` process counts all signals
-    as one: a service manager may signal parent and children alike, and the parent decides.
+    The third signal ends the process at once, even if its event loop is blocked. With `single_signal`, all signals
+    count as one: a service manager may signal parent and children alike, and the parent decides.
     """
 
-    def __init__(self, *, patient: bool = False) -> None:
-        self.asked = asyncio.Event()
-        self.demanded = asyncio.Event()
+    def __init__(self, *, single_signal: bool = False) -> None:
+        self.requested = asyncio.Event()
+        self.forced = asyncio.Event()
         self.exit_code = 0
         """128 plus the number of the second signal; 0 before it."""
-        self._patient = patient
+        self._single_signal = single_signal
         self._count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[signal.Signals, Any] = {}
@@ -96,18 +96,18 @@ class StopSignals:
     def attach(self) -> None:
         """Set the events on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._tell()  # signals that arrived before
+        self._set_events()  # signals that arrived before
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Act like the first signal. Any thread may call it."""
         self._count = max(self._count, 1)
-        self._tell()
+        self._set_events()
 
-    def demand(self) -> None:
+    def force_stop(self) -> None:
         """Act like the second signal. Any thread may call it."""
         self._count = max(self._count, 2)
         self.exit_code = self.exit_code or 128 + signal.SIGTERM
-        self._tell()
+        self._set_events()
 
     def __enter__(self) -> Self:
         self.attach()
@@ -121,21 +121,21 @@ class StopSignals:
         self._before.clear()
 
     def _received(self, number: int, _: FrameType | None) -> None:
-        self._count = 1 if self._patient else self._count + 1
+        self._count = 1 if self._single_signal else self._count + 1
         if self._count > 1:
             self.exit_code = 128 + number
         if self._count > 2:
             os._exit(self.exit_code)
-        self._tell()
+        self._set_events()
 
-    def _tell(self) -> None:
+    def _set_events(self) -> None:
         if self._loop is None:
             return
         with suppress(RuntimeError):  # the loop has closed
             if self._count >= 1:
-                self._loop.call_soon_threadsafe(self.asked.set)
+                self._loop.call_soon_threadsafe(self.requested.set)
             if self._count >= 2:
-                self._loop.call_soon_threadsafe(self.demanded.set)
+                self._loop.call_soon_threadsafe(self.forced.set)
 
 
 async def run_until_stopped(worker: Stoppable, *, grace: Duration | None = STOP_GRACE) -> int:
@@ -145,7 +145,7 @@ async def run_until_stopped(worker: Stoppable, *, grace: Duration | None = STOP_
     attempt is not counted. The second signal drops all jobs at once. Call it in the main thread.
     """
     with StopSignals() as stop:
-        return await _run(worker, stop, grace, _ASKED)
+        return await _run(worker, stop, grace, _STOP_MESSAGE)
 
 
 def serve(
@@ -153,26 +153,26 @@ def serve(
     *,
     grace: Duration | None = STOP_GRACE,
     stop: StopSignals | None = None,
-    on_asked: str = _ASKED,
+    on_stop: str = _STOP_MESSAGE,
 ) -> int:
     """Run a worker process until it ends, and return its exit code.
 
     `make` creates the worker on the event loop. It may also be an `async def` that creates one or does all the work.
-    `on_asked` is logged at the first signal.
+    `on_stop` is logged at the first signal.
     """
-    return asyncio.run(_serve(make, grace, stop or StopSignals().listen(), on_asked))
+    return asyncio.run(_serve(make, grace, stop or StopSignals().listen(), on_stop))
 
 
 async def _serve(
-    make: Callable[[], Stoppable | Awaitable[Any]], grace: Duration | None, stop: StopSignals, on_asked: str
+    make: Callable[[], Stoppable | Awaitable[Any]], grace: Duration | None, stop: StopSignals, on_stop: str
 ) -> int:
     stop.attach()
     made = make()
-    rounds = gc.get_threshold()
-    settle_in()
-    code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace, on_asked)
+    thresholds = gc.get_threshold()
+    tune_garbage_collector()
+    code = await _run(made if isinstance(made, Stoppable) else Program(made), stop, grace, on_stop)
     gc.unfreeze()  # the caller may continue after this
-    gc.set_threshold(*rounds)
+    gc.set_threshold(*thresholds)
     if code or not await _threads_have_ended():  # busy threads would delay an orderly exit
         with suppress(Exception):
             logging.shutdown()
@@ -181,7 +181,7 @@ async def _serve(
     return code
 
 
-def settle_in(objects_a_round: int = OBJECTS_A_ROUND) -> None:
+def tune_garbage_collector(threshold: int = GC_THRESHOLD) -> None:
     """Prepare the garbage collector for a process that starts to run jobs.
 
     Loaded modules are frozen: a full collection would scan them for about 30 ms. Collections also run less often,
@@ -189,33 +189,33 @@ def settle_in(objects_a_round: int = OBJECTS_A_ROUND) -> None:
     """
     gc.collect()
     gc.freeze()
-    first, *others = rounds = gc.get_threshold()
-    if rounds in _USUAL_ROUNDS or first == OBJECTS_A_ROUND:
-        gc.set_threshold(objects_a_round, *others)
+    first, *others = thresholds = gc.get_threshold()
+    if thresholds in _DEFAULT_THRESHOLDS or first == GC_THRESHOLD:
+        gc.set_threshold(threshold, *others)
 
 
 async def _threads_have_ended() -> bool:
     """Whether the threads of the loop have ended: a released job may still run in `to_thread`."""
     ending = asyncio.ensure_future(asyncio.get_running_loop().shutdown_default_executor())
-    await asyncio.wait([ending], timeout=_FOR_THREADS)
+    await asyncio.wait([ending], timeout=_THREADS_END_WITHIN)
     if not ending.done():
         _log.warning("threads of released jobs are still busy; the process exits without waiting for them")
     return ending.done()
 
 
-async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None, on_asked: str) -> int:
+async def _run(worker: Stoppable, stop: StopSignals, grace: Duration | None, on_stop: str) -> int:
     run: asyncio.Future[Any] = asyncio.ensure_future(worker.run())
-    asked: asyncio.Future[Any] = asyncio.ensure_future(stop.asked.wait())
-    demanded: asyncio.Future[Any] = asyncio.ensure_future(stop.demanded.wait())
-    tasks: list[asyncio.Future[Any]] = [run, asked, demanded]
+    requested: asyncio.Future[Any] = asyncio.ensure_future(stop.requested.wait())
+    forced: asyncio.Future[Any] = asyncio.ensure_future(stop.forced.wait())
+    tasks: list[asyncio.Future[Any]] = [run, requested, forced]
     try:
-        await asyncio.wait({run, asked}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({run, requested}, return_when=asyncio.FIRST_COMPLETED)
         if not run.done():
             # a warning, so that it is visible without logging set up: a user who sees nothing would signal again
-            _log.warning(on_asked)
+            _log.warning(on_stop)
             ended: asyncio.Future[Any] = asyncio.ensure_future(_ended(worker, run, grace))
             tasks.append(ended)
-            await asyncio.wait({ended, demanded}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ended, forced}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 await worker.close(force=True)
                 return stop.exit_code

@@ -97,7 +97,7 @@ class JobStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done: Future[None] = Future()
         self._ending = ""
-        self._over = False
+        self._ended = False
         self._error: Exception | None = None
 
     # -- for the consumer
@@ -115,13 +115,13 @@ class JobStream:
     async def __anext__(self) -> list[Job]:
         self.start()
         while not self._outbox:
-            if self._over:
+            if self._ended:
                 error, self._error = self._error, None
                 if error is not None:
                     raise error
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._batch_ready.clear()
+            await self._batch_ready.wait()
         batch, self._outbox = self._outbox, {}
         return list(batch.values())
 
@@ -138,10 +138,10 @@ class JobStream:
 
     def start(self) -> None:
         """Start claiming in the running event loop; the first use does it."""
-        if self._loop is not None or self._over:
+        if self._loop is not None or self._ended:
             return
         self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
+        self._batch_ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._work_signal = WorkSignal(self._backend, POLL_SECONDS)
         self._keeper = LeaseKeeper(
@@ -158,7 +158,7 @@ class JobStream:
         """Stop claiming, and release what was not delivered. You can call it twice and from any loop."""
         self._ending = self._ending or reason
         if self._loop is None:
-            self._over = True
+            self._ended = True
             return
         with suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._wake_to_stop)
@@ -216,16 +216,16 @@ class JobStream:
 
     # -- slots
 
-    def _take(self, jobs: Sequence[Job], asked_at: float) -> None:
+    def _take(self, jobs: Sequence[Job], sent_at: float) -> None:
         for job in jobs:
             self._held[job.id] = job.epoch
             self._vanished.pop(job.id, None)
             self._disowned.pop(job.id, None)
         self._cancelled.difference_update(job.id for job in jobs)
         self._registry.hold(self, jobs)
-        self._keeper.keep(jobs, asked_at)
+        self._keeper.keep(jobs, sent_at)
         self._outbox.update((job.id, job) for job in jobs)
-        self._news.set()
+        self._batch_ready.set()
 
     def _forget(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
@@ -268,10 +268,10 @@ class JobStream:
         await self._fail_undelivered()
 
     def _leave(self) -> None:
-        self._over = True
+        self._ended = True
         self._keeper.abandon()
         self._registry.remove(self)
-        self._news.set()
+        self._batch_ready.set()
         if not self._done.done():
             self._done.set_result(None)
 
@@ -280,9 +280,9 @@ class JobStream:
             await self._work_signal.wait()
             if self._work_signal.changed:
                 self._work_signal.changed = False
-                self._keeper.look_now()
+                self._keeper.check_soon()
             await self._decide_on_vanished()
-            await self._look_at_disowned()
+            await self._check_disowned()
             await self._end_recalled()
             await self._claim_while_slots_are_free()
 
@@ -298,7 +298,7 @@ class JobStream:
         """Claim on the background loop: if this loop ends meanwhile, the claimed jobs still get released."""
         if self._ending:
             return []
-        asked_at = monotonic()
+        sent_at = monotonic()
         claiming = background.submit(
             self._backend.dequeue_jobs(self.assignee_id, self._tags, free_slots, queues=self._queues, lease=self._lease)
         )
@@ -307,10 +307,10 @@ class JobStream:
         except asyncio.CancelledError:
             with suppress(Exception):  # then there is nothing to release
                 jobs = await asyncio.wrap_future(claiming)
-                self._take(jobs, asked_at)
+                self._take(jobs, sent_at)
             raise
         if jobs:
-            self._take(jobs, asked_at)
+            self._take(jobs, sent_at)
         return jobs
 
     async def _decide_on_vanished(self) -> None:
@@ -346,7 +346,7 @@ class JobStream:
                 disowned[job_id] = ended
         return disowned, undecided
 
-    async def _look_at_disowned(self) -> None:
+    async def _check_disowned(self) -> None:
         """Free the slots of disowned jobs whose worker another process declared unresponsive or reset."""
         for job_id, (queue, cursor) in list(self._disowned.items()):
             try:
@@ -364,14 +364,14 @@ class JobStream:
                 return
             if job_id not in self._disowned:
                 continue
-            if any(self._declares_over(event, queue) for event in events):
+            if any(self._declares_ended(event, queue) for event in events):
                 self._forget([job_id])
             elif events:
                 self._disowned[job_id] = queue, events[-1].cursor
             if len(events) == _EVENTS_AT_ONCE:
                 self._work_signal.notify()
 
-    def _declares_over(self, event: JobEvent, queue: str) -> bool:
+    def _declares_ended(self, event: JobEvent, queue: str) -> bool:
         if event.event != "worker.error" or "declared" not in event.detail:
             return False
         return event.assignee_id == self.assignee_id or (

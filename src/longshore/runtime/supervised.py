@@ -12,7 +12,7 @@ from typing import BinaryIO
 from longshore.core.errors import InvalidArgument
 from longshore.runtime.error_text import describe
 from longshore.runtime.executors.base import Target
-from longshore.runtime.signals import StopSignals, serve, take_on
+from longshore.runtime.signals import StopSignals, apply_import_state, serve
 from longshore.runtime.worker import name_first_worker
 
 CANNOT_START = 78
@@ -22,12 +22,12 @@ CANNOT_START = 78
 def main(descriptor: int) -> None:
     """Run the worker that the supervisor at the other end of this pipe describes."""
     os.set_inheritable(descriptor, False)
-    line = os.fdopen(descriptor, "rb")
-    order = json.loads(line.readline())
+    pipe = os.fdopen(descriptor, "rb")
+    order = json.loads(pipe.readline())
     # the supervisor kills the process if it must; before that, every signal means the same orderly stop
-    stop = StopSignals(patient=True).listen()
-    threading.Thread(target=_wait_for_the_end_of, args=(line, stop), name="longshore-line", daemon=True).start()
-    take_on(order)
+    stop = StopSignals(single_signal=True).listen()
+    threading.Thread(target=_stop_at_end_of, args=(pipe, stop), name="longshore-pipe", daemon=True).start()
+    apply_import_state(order)
     name_first_worker(order["worker_id"])
     try:
         found = Target(**order["target"]).find()
@@ -40,6 +40,6 @@ def main(descriptor: int) -> None:
     sys.exit(serve(make, grace=order["grace"], stop=stop))
 
 
-def _wait_for_the_end_of(line: BinaryIO, stop: StopSignals) -> None:
-    line.read()
-    stop.ask()  # the supervisor is gone
+def _stop_at_end_of(pipe: BinaryIO, stop: StopSignals) -> None:
+    pipe.read()
+    stop.request()  # the supervisor is gone

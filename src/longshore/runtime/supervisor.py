@@ -17,16 +17,16 @@ from longshore.backends.connect import connect
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import SECOND, Duration, check_duration
 from longshore.core.validation import check_number
-from longshore.runtime.error_text import how_it_ended
+from longshore.runtime.error_text import describe_exit
 from longshore.runtime.executors.base import Target, refuse_while_importing
-from longshore.runtime.signals import STOP_GRACE, StopSignals, command_to_run, surroundings
+from longshore.runtime.signals import STOP_GRACE, StopSignals, command_to_run, import_state
 from longshore.runtime.supervised import CANNOT_START
 from longshore.runtime.worker import new_worker_id
 from longshore.safe_logging import logger
 
-_BEYOND_GRACE = 20.0
+_KILL_AFTER_GRACE = 20.0
 """Seconds after the grace period in which a worker cancels and releases its jobs; then it is killed."""
-_SETTLED = 60.0
+_HEALTHY_AFTER = 60.0
 """Seconds after which a process counts as healthy: if it dies later, the pauses start again from the first."""
 
 _STORE_ANSWERS_WITHIN = 10.0
@@ -69,7 +69,7 @@ class Supervisor:
         self._store = store
         self._ending: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.subprocess.Process] = set()
-        self._hopeless = False
+        self._cannot_start = False
 
     def run(self) -> int:
         """Run until all processes have ended, or until SIGTERM or SIGINT; return the exit code.
@@ -83,24 +83,24 @@ class Supervisor:
         """Like `run`, on the running event loop, until `stop` is set."""
         stop.attach()
         keeping = {asyncio.create_task(self._keep(number + 1, stop)) for number in range(self._processes)}
-        asked: asyncio.Future[Any] = asyncio.create_task(stop.asked.wait())
-        demanded: asyncio.Future[Any] = asyncio.create_task(stop.demanded.wait())
-        all_over: asyncio.Future[Any] = asyncio.gather(*keeping)
-        await asyncio.wait({all_over, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if not all_over.done():
+        requested: asyncio.Future[Any] = asyncio.create_task(stop.requested.wait())
+        forced: asyncio.Future[Any] = asyncio.create_task(stop.forced.wait())
+        all_ended: asyncio.Future[Any] = asyncio.gather(*keeping)
+        await asyncio.wait({all_ended, requested}, return_when=asyncio.FIRST_COMPLETED)
+        if not all_ended.done():
             self._signal(signal.SIGTERM)
-            patience = None if self._grace is None else self._grace + _BEYOND_GRACE
-            await asyncio.wait({all_over, demanded}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            timeout = None if self._grace is None else self._grace + _KILL_AFTER_GRACE
+            await asyncio.wait({all_ended, forced}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             late = bool(self._running) and not stop.exit_code
             self._signal(signal.SIGKILL)
             if late:
                 _log.error("killed worker processes that did not end within their grace period")
                 stop.exit_code = 1
-        asked.cancel()
-        demanded.cancel()
-        codes = await all_over
+        requested.cancel()
+        forced.cancel()
+        codes = await all_ended
         await asyncio.gather(*self._ending)
-        return stop.exit_code or (CANNOT_START if self._hopeless else 0 if stop.asked.is_set() else max(codes))
+        return stop.exit_code or (CANNOT_START if self._cannot_start else 0 if stop.requested.is_set() else max(codes))
 
     async def _keep(self, number: int, stop: StopSignals) -> int:
         """Keep one process running: start it, and replace it when it dies."""
@@ -108,40 +108,40 @@ class Supervisor:
         while True:
             started = monotonic()
             try:
-                process, line, worker_id = await self._start()
+                process, pipe, worker_id = await self._start()
             except (
                 OSError
             ) as error:  # no more processes, files or memory: it may be temporary, and the others keep running
                 code, end = 1, f": cannot start it: {error}"
             else:
-                code = await self._watch(process, line, stop)
+                code = await self._watch(process, pipe, stop)
                 if code != 0 and self._store is not None:  # the process has been reaped, so none of it still runs
                     ending = asyncio.create_task(self._end_leases(self._store, worker_id))
                     self._ending.add(ending)
                     ending.add_done_callback(self._ending.discard)
-                end = f" (pid {process.pid}): {how_it_ended(code, 'before it was asked to stop')}"
-            if code == CANNOT_START and deaths == 0 and not stop.asked.is_set():
-                self._hopeless = True  # it cannot start at all: do not retry forever
-                stop.ask()
-            if code == 0 or stop.asked.is_set():
+                end = f" (pid {process.pid}): {describe_exit(code, 'before it was asked to stop')}"
+            if code == CANNOT_START and deaths == 0 and not stop.requested.is_set():
+                self._cannot_start = True  # it cannot start at all: do not retry forever
+                stop.request()
+            if code == 0 or stop.requested.is_set():
                 return max(code, 0)
-            deaths = 1 if monotonic() - started > _SETTLED else deaths + 1
+            deaths = 1 if monotonic() - started > _HEALTHY_AFTER else deaths + 1
             pause = min(self._first_pause * 2 ** min(deaths - 1, 30), self._longest_pause)
             _log.error("worker process %d%s; another one starts in %g seconds", number, end, pause)
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.asked.wait(), pause)
+                await asyncio.wait_for(stop.requested.wait(), pause)
                 return 0
 
-    async def _watch(self, process: asyncio.subprocess.Process, line: int, stop: StopSignals) -> int:
+    async def _watch(self, process: asyncio.subprocess.Process, pipe: int, stop: StopSignals) -> int:
         """Wait until the process has ended."""
         self._running.add(process)
-        if stop.asked.is_set():  # it was set during the start
+        if stop.requested.is_set():  # it was set during the start
             self._signal(signal.SIGTERM)
         try:
             return await process.wait()
         finally:
             self._running.discard(process)
-            os.close(line)
+            os.close(pipe)
 
     async def _end_leases(self, store: str | Backend, worker_id: str) -> None:
         """End the leases of a dead worker now instead of at their expiry."""
@@ -177,7 +177,7 @@ class Supervisor:
             "target": self._target.as_dict(),
             "arguments": self._arguments,
             "grace": self._grace,
-            **surroundings(),
+            **import_state(),
         }
         with suppress(BrokenPipeError):  # it is dead already; `wait` reports that
             os.write(ours, json.dumps(order).encode() + b"\n")

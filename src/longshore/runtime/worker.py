@@ -189,10 +189,10 @@ class Worker:
         After `grace` seconds (None: no limit) running jobs are cancelled and released; the attempt is not counted. With
         `force`, running jobs are dropped at once and nothing is written: their leases expire.
         """
-        patience = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
+        timeout = None if grace is None else check_duration("grace", grace, positive=False) / SECOND
         self._closed = True
         worker_loop = self._loop
-        if worker_loop is None or worker_loop.over:
+        if worker_loop is None or worker_loop.ended:
             return
         worker_loop.closing = True
         if not worker_loop.loop.is_running():
@@ -201,17 +201,17 @@ class Worker:
             there = asyncio.run_coroutine_threadsafe(self.close(force, grace=grace), worker_loop.loop)
             await asyncio.wrap_future(there)
         elif worker_loop.job_tasks.runs_the_caller():  # the worker waits for the job, so the job must not wait
-            self._ending = worker_loop.loop.create_task(self._end(worker_loop, force, patience), context=Context())
+            self._ending = worker_loop.loop.create_task(self._end(worker_loop, force, timeout), context=Context())
         else:
-            await self._end(worker_loop, force, patience)
+            await self._end(worker_loop, force, timeout)
 
-    async def _end(self, worker_loop: WorkerLoop, force: bool, patience: float | None) -> None:
+    async def _end(self, worker_loop: WorkerLoop, force: bool, timeout: float | None) -> None:
         if force:
             await worker_loop.abandon()
             return
         worker_loop.wake()
-        if patience is not None:
-            await asyncio.wait([worker_loop.work], timeout=patience)
+        if timeout is not None:
+            await asyncio.wait([worker_loop.work], timeout=timeout)
             worker_loop.job_tasks.stop(list(worker_loop.job_tasks.attempts.values()), "stopping")
             await asyncio.wait([worker_loop.work], timeout=self._options.cancel_grace + _LAST_EXCHANGE)
             if not worker_loop.work.done():  # it could not release them; their leases expire

@@ -107,9 +107,9 @@ class WorkerLoop:
         self._to_log: dict[str, Attempt] = {}
         """Attempts to log after their outcome is settled, by job id."""
         self._settle_failures: Counter[str] = Counter()
-        self._given_up: set[str] = set()
+        self._unwritable: set[str] = set()
         """Jobs whose outcomes the store cannot write."""
-        self._claims_in_doubt = False
+        self._claims_uncertain = False
         """Whether the store may hold claims of this worker whose answer was lost."""
         self._claiming_stopped = False
         """Whether too many abandoned attempts still run in this process."""
@@ -117,12 +117,12 @@ class WorkerLoop:
         """The error to write as worker.error once the store answers."""
         self._pause = _FIRST_PAUSE
         self._last_job_at = float("inf")
-        self._silent = False
+        self._abandoned = False
         """Whether it was abandoned and writes nothing."""
         self.work = self.loop.create_task(self._run(), name=f"longshore worker {options.id}")
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether the worker or its event loop has ended."""
         return self.work.done() or self.loop.is_closed()
 
@@ -132,7 +132,7 @@ class WorkerLoop:
 
     async def abandon(self) -> None:
         """End at once without writing anything."""
-        self._silent = True
+        self._abandoned = True
         self._leases.abandon()
         self.work.cancel()
         await asyncio.gather(self.work, return_exceptions=True)
@@ -155,15 +155,15 @@ class WorkerLoop:
                 await self._work_signal.wait()
                 if self._work_signal.changed:
                     self._work_signal.changed = False
-                    self._leases.look_now()
+                    self._leases.check_soon()
                 self._start_exchanges()
         except QueueClosed:
             _log.info("worker %s stopped: its queue was closed", options.id)
             self._drop_all()
         except asyncio.CancelledError:  # from `abandon`, or because the event loop ends
             self._drop_all()
-            if not self._silent:
-                self._silent = True
+            if not self._abandoned:
+                self._abandoned = True
                 raise
         finally:
             self.closing = True
@@ -189,14 +189,14 @@ class WorkerLoop:
         self._signalled = bool(self._exchanges)
         if not self._exchanges and (self._outcomes or not self.closing):
             self._start_exchange()
-        if len(self._exchanges) == 1 and not self._claims_in_doubt and not self.store_error:
+        if len(self._exchanges) == 1 and not self._claims_uncertain and not self.store_error:
             claimable = self._free_slots() if self._work_signal.plenty else 0
             if max(len(self._outcomes), claimable) >= max(_WORTH_AN_EXCHANGE, self._options.concurrency // 4):
                 self._start_exchange()
 
     def _start_exchange(self) -> None:
         work: Coroutine[Any, Any, None]
-        if self._claims_in_doubt:
+        if self._claims_uncertain:
             work, slots = self._find_lost_claims(), self._options.concurrency
         else:
             most = self._largest_exchange
@@ -240,7 +240,7 @@ class WorkerLoop:
     async def _exchange(self, outcomes: list[Outcome], limit: int) -> None:
         """Settle these outcomes and claim up to `limit` jobs in one transaction."""
         options = self._options
-        asked_at = monotonic()
+        sent_at = monotonic()
         try:
             report, jobs = await self._backend.settle_and_dequeue(
                 outcomes,
@@ -256,7 +256,7 @@ class WorkerLoop:
         except Exception as error:  # a third-party store may raise anything; the worker must survive it
             # only an unavailable store leaves a claim in doubt; with a shared id the claim may be another worker's
             if limit and options.unique_id and isinstance(error, BackendUnavailable):
-                self._claims_in_doubt = True
+                self._claims_uncertain = True
             await self._exchange_failed(outcomes, error)
             return
         self._pause = _FIRST_PAUSE
@@ -265,7 +265,7 @@ class WorkerLoop:
         if limit:
             self._work_signal.found(len(jobs), plenty=len(jobs) == limit)
         if jobs:
-            self._start_jobs(jobs, asked_at)
+            self._start_jobs(jobs, sent_at)
         elif limit:
             if not self.job_tasks.attempts and len(self._exchanges) == 1:
                 await self._idle()
@@ -306,7 +306,7 @@ class WorkerLoop:
                 if self._settle_failures[job_id] < _SETTLE_TRIES:
                     left.append(outcome)
                     continue
-                self._given_up.add(job_id)
+                self._unwritable.add(job_id)
                 self._release([job_id])
                 self._to_log.pop(job_id, None)
                 _log.error(
@@ -324,7 +324,7 @@ class WorkerLoop:
     async def _find_lost_claims(self) -> None:
         """Run the jobs of a claim whose answer was lost, if their leases are still valid."""
         ours = JobFilter(assignee_id=self.assignee_id, statuses=[JobStatus.RUNNING])
-        asked_at = monotonic()
+        sent_at = monotonic()
         try:
             stored = (await self._backend.list_jobs(ours, limit=LARGEST_EXCHANGE)).items
             now = await self._backend.now()
@@ -333,13 +333,13 @@ class WorkerLoop:
         except Exception as error:  # see _exchange
             await self._back_off(error)
         else:
-            unknown = set(self._registry.not_held(self, [job.id for job in stored])) - self._given_up
+            unknown = set(self._registry.not_held(self, [job.id for job in stored])) - self._unwritable
             for job in stored:
                 ends = None if job.lease is None else job.lease.expires_at
                 if job.id in unknown and ends is not None and ends > now:
                     left = (ends - now).total_seconds()
-                    self._start_jobs([job], asked_at + left - self._options.lock_seconds)
-            self._claims_in_doubt = False
+                    self._start_jobs([job], sent_at + left - self._options.lock_seconds)
+            self._claims_uncertain = False
         self._work_signal.notify()
 
     async def _back_off(self, error: Exception) -> None:
@@ -363,13 +363,13 @@ class WorkerLoop:
 
     # -- jobs
 
-    def _start_jobs(self, jobs: Sequence[Job], asked_at: float) -> None:
-        """Start jobs claimed by a call that was sent at `asked_at`."""
+    def _start_jobs(self, jobs: Sequence[Job], sent_at: float) -> None:
+        """Start jobs claimed by a call that was sent at `sent_at`."""
         self._last_job_at = monotonic()
         self._registry.hold(self, jobs)
-        in_time = self._last_job_at - asked_at < self._options.lock_seconds
+        in_time = self._last_job_at - sent_at < self._options.lock_seconds
         if in_time:
-            self._leases.keep(jobs, asked_at)
+            self._leases.keep(jobs, sent_at)
         if not in_time or self.closing:
             reason = "the worker is closing" if in_time else "the store answered the claim after the lease expired"
             self._outcomes += [Outcome(job.id, job.lease, "release", error=reason) for job in jobs]
@@ -446,7 +446,7 @@ class WorkerLoop:
 
     async def _write_heartbeat(self, state: str = "") -> None:
         """Write what `list_workers` shows, unless the worker was abandoned."""
-        if self._silent:
+        if self._abandoned:
             return
         options, types = self._options, self._executor.types
         await self._backend.heartbeat_worker(

@@ -21,9 +21,9 @@ from longshore.core.job import Job
 from longshore.runtime.running_job import RunningJob, StoreReporter
 from longshore.safe_logging import logger
 
-_MAIN_AGAIN = "__mp_main__"
+_CHILD_MAIN = "__mp_main__"
 """The name of a main file in a child, as in multiprocessing: `if __name__ == "__main__"` is false there."""
-_WAY_OUT = "a child process finds it by name; define it with `def` at the top level of a module and pass that"
+_ADVICE = "a child process finds it by name; define it with `def` at the top level of a module and pass that"
 
 _importing = False
 
@@ -43,17 +43,17 @@ class Target:
         """Return the target of a function, or raise InvalidArgument if its names do not lead to it."""
         module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str):
-            raise InvalidArgument(field, f"is a {type(function).__name__} and has no name; {_WAY_OUT}")
+            raise InvalidArgument(field, f"is a {type(function).__name__} and has no name; {_ADVICE}")
         if "<" in name:
             kind = "a lambda" if name.endswith("<lambda>") else "defined inside another function"
-            raise InvalidArgument(field, f"{name} is {kind}; {_WAY_OUT}")
+            raise InvalidArgument(field, f"{name} is {kind}; {_ADVICE}")
         target = cls.named(module, name, field)
         try:
             found = _attribute(sys.modules[module], name)
         except (KeyError, AttributeError):
             found = None
         if found is not function and found != function:
-            raise InvalidArgument(field, f"{module}.{name} names another object; {_WAY_OUT}")
+            raise InvalidArgument(field, f"{module}.{name} names another object; {_ADVICE}")
         return target
 
     @classmethod
@@ -79,7 +79,7 @@ class Target:
         _importing = True
         try:
             if self.main_name is not None or self.main_path is not None:
-                _run_main_again(self.main_name, self.main_path)
+                _import_main(self.main_name, self.main_path)
             return _attribute(importlib.import_module(self.module), self.name)
         finally:
             _importing = False
@@ -98,13 +98,13 @@ def _attribute(module: ModuleType, name: str) -> Any:
     return reduce(getattr, name.split("."), module)
 
 
-def _run_main_again(name: str | None, path: str | None) -> None:
-    again = ModuleType(_MAIN_AGAIN)
+def _import_main(name: str | None, path: str | None) -> None:
+    main = ModuleType(_CHILD_MAIN)
     if name is not None:
-        again.__dict__.update(runpy.run_module(name, run_name=_MAIN_AGAIN, alter_sys=True))
+        main.__dict__.update(runpy.run_module(name, run_name=_CHILD_MAIN, alter_sys=True))
     elif path is not None:
-        again.__dict__.update(runpy.run_path(path, run_name=_MAIN_AGAIN))
-    sys.modules["__main__"] = sys.modules[_MAIN_AGAIN] = again
+        main.__dict__.update(runpy.run_path(path, run_name=_CHILD_MAIN))
+    sys.modules["__main__"] = sys.modules[_CHILD_MAIN] = main
 
 
 CANCEL_GRACE = 5.0
@@ -123,7 +123,7 @@ class CannotStart(Snooze):
     """
 
 
-class Pauses:
+class StartBackoff:
     """The growing delays of jobs that could not be started; a successful start resets them."""
 
     def __init__(self) -> None:

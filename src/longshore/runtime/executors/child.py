@@ -27,7 +27,7 @@ from longshore.runtime.executors.child_runner import (
 )
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.signals import take_on
+from longshore.runtime.signals import apply_import_state
 
 _PR_SET_PDEATHSIG = 1
 
@@ -143,7 +143,7 @@ def main(descriptor: int) -> None:
     # handler, not SIG_IGN, which child processes of the job would inherit
     signal.signal(signal.SIGTERM, lambda *_: None)
     faulthandler.enable()
-    take_on(order)
+    apply_import_state(order)
     try:
         function = Target(**order["target"]).find()
     except BaseException as error:

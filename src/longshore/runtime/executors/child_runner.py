@@ -154,7 +154,7 @@ class ChildRunner:
             return self._value_message(job, value)
         except BaseException as error:
             self._interruptible = False
-            if job.said_complete and isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            if job.completed_explicitly and isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
                 return self._value_message(job, None)
             return failure_message(error), b""
 
@@ -181,7 +181,7 @@ class ChildRunner:
         if self._interruptible:
             self._interruptible = False
             if self._job is not None:
-                self._job.heed()
+                self._job.notice_cancel()
             raise KeyboardInterrupt("the job was cancelled and did not end in time")
 
     async def _awaited(self, job: RunningJob, work: Awaitable[Any]) -> Any:
@@ -193,7 +193,7 @@ class ChildRunner:
                 task.cancel()
         value = await work
         if value is None:
-            job.heed()  # the CancelledError was raised in it
+            job.notice_cancel()  # the CancelledError was raised in it
         return value
 
 

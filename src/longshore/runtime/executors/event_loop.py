@@ -19,11 +19,11 @@ async def run_on_loop(process: Callable[[RunningJob], Awaitable[Any]], job: Runn
     try:
         value = await process(job)
     except CancelledError:
-        if not job.said_complete:
+        if not job.completed_explicitly:
             raise
         value = None
     if value is None:
-        job.heed()  # the processor has seen the CancelledError
+        job.notice_cancel()  # the processor has seen the CancelledError
     return job.returned(value)
 
 

@@ -18,20 +18,20 @@ from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job import Job
 from longshore.core.times import Duration, check_duration
 from longshore.core.validation import check_number
-from longshore.runtime.error_text import LONGEST_STDERR, ProcessDied, how_it_ended, is_a
+from longshore.runtime.error_text import LONGEST_STDERR, ProcessDied, describe_exit, is_a
 from longshore.runtime.executors.base import (
     CANCEL_GRACE,
     UNTIL_INTERRUPTED,
     CannotStart,
     Executor,
-    Pauses,
+    StartBackoff,
     Target,
     ignore_exception,
     refuse_while_importing,
 )
 from longshore.runtime.executors.wire import Unreadable, answer_to_note, failure_from, frame, job_fields, read_frame
 from longshore.runtime.running_job import RunningJob
-from longshore.runtime.signals import command_to_run, surroundings
+from longshore.runtime.signals import command_to_run, import_state
 
 _SOON = 2.0
 """Seconds for the system to reap a dead process and deliver its last output."""
@@ -88,7 +88,7 @@ class ChildProcess:
             except BaseException:
                 writer.close()
                 raise
-        order = {"target": target.as_dict(), "memory_limit": memory_limit, "parent": os.getpid(), **surroundings()}
+        order = {"target": target.as_dict(), "memory_limit": memory_limit, "parent": os.getpid(), **import_state()}
         writer.write(frame(order))
         child._imported = asyncio.create_task(child._import())
         child._imported.add_done_callback(ignore_exception)
@@ -108,7 +108,7 @@ class ChildProcess:
         except (EOFError, ConnectionError):
             await asyncio.wait({self._exited}, timeout=_SOON)
             code = self._exited.result() if self._exited.done() else None
-            reason = "its process closed its channel" if code is None else how_it_ended(code, "while it was importing")
+            reason = "its process closed its channel" if code is None else describe_exit(code, "while it was importing")
         except Unreadable as problem:
             reason = f"its process sent something unreadable to the worker: {problem}"
         else:
@@ -139,7 +139,7 @@ class ChildProcess:
         finally:
             talk.cancel()
         if self._exited.done():
-            raise await self._death(how_it_ended(self._exited.result()))
+            raise await self._death(describe_exit(self._exited.result()))
         raise await self._death("its process closed its channel to the worker before the job ended")
 
     async def _talk(self, job: RunningJob) -> Any:
@@ -314,7 +314,7 @@ class ProcessExecutor(Executor):
         self._jobs_per_process = check_number("jobs_per_process", jobs_per_process, least=1)
         self._slots = asyncio.Semaphore(processes)
         self._idle: list[ChildProcess] = []
-        self._pauses = Pauses()
+        self._pauses = StartBackoff()
         self._busy: set[ChildProcess] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False

@@ -11,7 +11,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from longshore.runtime.executors.base import CANCEL_GRACE, Executor, Pauses
+from longshore.runtime.executors.base import CANCEL_GRACE, Executor, StartBackoff
 from longshore.runtime.running_job import RunningJob, make_blocking, running
 from longshore.safe_logging import logger
 
@@ -83,7 +83,7 @@ class ThreadExecutor(Executor):
         self._grace = cancel_grace
         self._idle: list[WorkerThread] = []
         self._left: set[asyncio.Future[Answer]] = set()
-        self._pauses = Pauses()
+        self._pauses = StartBackoff()
         self._closed = False
 
     @property
@@ -128,7 +128,7 @@ class ThreadExecutor(Executor):
             try:
                 value = self._process(job)
             except asyncio.CancelledError:
-                if not job.said_complete:
+                if not job.completed_explicitly:
                     raise
                 value = None
             return job.returned(value)
@@ -139,7 +139,7 @@ class ThreadExecutor(Executor):
         if not work.done():
             thread.interrupt()
             await asyncio.wait([work], timeout=_INTERRUPT_GRACE)
-            job.heed()
+            job.notice_cancel()
         if not work.done():
             _log.warning(
                 "job %s ignored its cancellation, and its thread cannot be stopped; call "

@@ -135,15 +135,15 @@ def failure_from(message: dict[str, Any]) -> Exception:
     if "died" in message:  # a further process that the job needs, such as Spark's
         return ProcessDied(str(message["died"]))
     remote = RemoteFailure(str(message["failed"]), tuple(map(str, message.get("types", ()))))
-    meant: Exception
+    failure: Exception
     if "fatal" in message:
-        meant = Fatal(message["fatal"])
+        failure = Fatal(message["fatal"])
     elif "snooze" in message:
-        meant = Snooze(float(message["snooze"]), str(message["reason"]))
+        failure = Snooze(float(message["snooze"]), str(message["reason"]))
     else:
         return remote
-    meant.__cause__ = remote
-    return meant
+    failure.__cause__ = remote
+    return failure
 
 
 async def answer_to_note(job: RunningJob, message: dict[str, Any], body: bytes) -> dict[str, Any]:
