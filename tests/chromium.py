@@ -1,4 +1,4 @@
-"""A real Chromium without a window, spoken to over a pipe: no driver and no port."""
+"""A real headless Chromium, controlled over a pipe without a driver or port."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 _FLAGS = (
     "--headless=new",
     "--remote-debugging-pipe",
-    "--no-sandbox",  # the tests may be run by root, and look at pages of their own only
+    "--no-sandbox",  # the tests may run as root, and load only their own pages
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
-    "--host-resolver-rules=MAP *.example 127.0.0.1",  # names that point to this machine, as a hostile page's may
+    "--host-resolver-rules=MAP *.example 127.0.0.1",  # names of this machine, as a hostile page may use
 )
 
 
 def find() -> str:
-    """The browser of this machine; on a Debian without one it is installed, if we may."""
+    """Return the browser of this machine; on Debian, install it if possible."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None and shutil.which("apt-get") and os.geteuid() == 0:
         quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with suppress(subprocess.CalledProcessError):
-            subprocess.run(["apt-get", "update"], **quiet)  # type: ignore[call-overload]  # options as they are
+            subprocess.run(["apt-get", "update"], **quiet)  # type: ignore[call-overload]  # plain options
         with suppress(subprocess.CalledProcessError):
-            subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "chromium"], **quiet)  # type: ignore[call-overload]  # options as they are
+            subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", "chromium"], **quiet)  # type: ignore[call-overload]  # plain options
         found = shutil.which("chromium")
     assert found, f"these tests need a browser: install one of {', '.join(NAMES)}"
     return found
@@ -53,29 +53,29 @@ class Page:
         return self._browser.tell(method, self._session, **parameters)
 
     def go(self, address: str) -> None:
-        """Opens an address, and waits until it is there."""
+        """Open an address, and wait until it is loaded."""
         self._browser.forget()
         self._tell("Page.navigate", url=address)
         self._browser.await_event("Page.loadEventFired", self._session)
 
     def free_of_policies(self) -> None:
-        """As if our pages had no content security policy: for what must hold without one."""
+        """Disable the content security policy, for what must hold without one."""
         self._tell("Page.setBypassCSP", enabled=True)
 
     def run(self, script: str) -> Any:
-        """What the script comes to; a promise is waited for."""
+        """Run a script and return its value; a promise is awaited."""
         answer = self._tell("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def run_and_load(self, script: str) -> None:
-        """Runs what leads to another page, and waits for that."""
+        """Run what leads to another page, and wait for that page."""
         self._browser.forget()
         self.run(script)
         self._browser.await_event("Page.loadEventFired", self._session)
 
     def emulate(self, width: int, *, dark: bool = False) -> None:
-        """A window of this width, on a system with light or dark colours."""
+        """Set the window's width and the light or dark colours of the system."""
         self._tell(
             "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
         )
@@ -83,33 +83,33 @@ class Page:
         self._tell("Emulation.setEmulatedMedia", features=[colours])
 
     def record(self) -> None:
-        """Record requests and complaints from now on."""
+        """Record requests and errors from now on."""
         self._tell("Network.enable")
         self._tell("Log.enable")
 
     def requested(self) -> list[str]:
-        """The addresses that the page has asked for since it was opened."""
+        """Return the addresses that the page has requested since it was opened."""
         sent = self._browser.events("Network.requestWillBeSent", self._session)
         return [event["request"]["url"] for event in sent]
 
     def complaints(self) -> list[str]:
-        """Uncaught errors, and the entries of the browser's own log: violated policies, failed requests."""
+        """Return uncaught errors, violated policies and failed requests."""
         thrown = self._browser.events("Runtime.exceptionThrown", self._session)
         logged = self._browser.events("Log.entryAdded", self._session)
         return [str(event) for event in (*thrown, *logged)]
 
     def screenshot(self) -> bytes:
-        """What the window shows, as PNG."""
+        """Return a screenshot as PNG."""
         return b64decode(self._tell("Page.captureScreenshot", format="png")["data"])
 
     @property
     def text(self) -> str:
-        """What a person reads."""
+        """Return the visible text."""
         return str(self.run("document.body ? document.body.innerText : ''"))
 
 
 class Browser:
-    """One process with a profile of its own."""
+    """One process with its own profile."""
 
     def __init__(self, to: Any, come: Any) -> None:
         self._to = to
@@ -138,11 +138,11 @@ class Browser:
             self._events.append(heard)
 
     def forget(self) -> None:
-        """Events from now on."""
+        """Record events from now on."""
         self._events.clear()
 
     def events(self, name: str, session: str) -> list[dict[str, Any]]:
-        """What has been heard of this kind since the page was opened."""
+        """Return the recorded events of this kind since the page was opened."""
         return [one["params"] for one in self._events if (one.get("method"), one.get("sessionId")) == (name, session)]
 
     def await_event(self, name: str, session: str) -> None:
@@ -164,7 +164,7 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """A browser that knows nothing yet, until the test is over."""
+    """Start a browser with a new profile, until the test ends."""
     program = find()
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()

@@ -1,4 +1,4 @@
-"""What every test may lean on: the seed, the long-form switch, Hypothesis profiles, stores, the specification."""
+"""Shared setup: the seed, the long-form switch, Hypothesis profiles, stores and the specification."""
 
 import os
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ SEED = int(os.environ.get("LONGSHORE_TEST_SEED", DEFAULT_SEED))
 PROVING = os.environ.get("LONGSHORE_PROVE", "") == "1"
 WRITE_SNAPSHOTS = os.environ.get("LONGSHORE_WRITE_SNAPSHOTS", "") == "1"
 STORES = os.environ.get("LONGSHORE_TEST_STORES", "memory sqlite postgres remote").split()
-"""Where the tests for every store run; `make check` names one store, and the others are not even collected."""
+"""The stores on which tests for every store run; `make check` names one, and the others are not collected."""
 POSTGRES = os.environ.get("LONGSHORE_TEST_POSTGRES") or None
 POSTGRES_VERSION = int(os.environ.get("LONGSHORE_TEST_POSTGRES_VERSION") or 0) or None
 POSTGRES_RUN = pytest.StashKey[PostgresRun]()
 
-# Deadlines and the too-slow check measure the machine, not the code; the timeout on every test is the bound.
+# Deadlines and the too-slow check measure the machine, not the code; every test has a timeout instead.
 settings.register_profile(
     "ci",
     derandomize=True,
@@ -53,17 +53,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """The number from which a test draws its randomness; set LONGSHORE_TEST_SEED to repeat or vary a run."""
+    """The seed of a test's random numbers; set LONGSHORE_TEST_SEED to repeat or vary a run."""
     return SEED
 
 
 @pytest.fixture(scope="session")
 def proving() -> bool:
-    """True in `make prove`: a test marked `prove` then runs its long form."""
+    """True in `make prove`: a test marked `prove` runs its long form."""
     return PROVING
 
 
-# --- PostgreSQL: pytest-xdist's controller leads the run, and the workers know where its controller is ---
+# --- PostgreSQL: pytest-xdist's controller owns the server, and the workers know its address ---
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def postgres_clones(pytestconfig: pytest.Config) -> Iterator[Clones]:
-    """Databases like the template, for a test that needs more than one; the first to ask starts the run's server."""
+    """Clones of the template, for a test that needs more than one; the first use starts the server."""
     if hasattr(pytestconfig, "workerinput"):
         template = template_from(tuple(pytestconfig.workerinput["postgres_address"]))
     else:
@@ -102,7 +102,7 @@ def postgres_clones(pytestconfig: pytest.Config) -> Iterator[Clones]:
 
 @pytest.fixture
 def postgres_url(postgres_clones: Clones) -> Iterator[str]:
-    """The address of a database of the test's own, fresh from the template and dropped when the test is over."""
+    """The address of the test's own database, cloned from the template and dropped after the test."""
     url = postgres_clones.add()
     yield url
     postgres_clones.drop(url)
@@ -110,7 +110,7 @@ def postgres_url(postgres_clones: Clones) -> Iterator[str]:
 
 @pytest.fixture(params=[store for store in STORES if store != "remote"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of the test's own store, of every kind in turn; each memory:// is a store of its own."""
+    """The address of the test's own store, of every kind in turn; each memory:// is a new store."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"

@@ -21,7 +21,7 @@ class SteppedMachine(clock.Machine):
         return super().wall() + round(float(off or 0) * SECOND)
 
     def step(self, seconds: float) -> None:
-        """Sets the wall clock this many seconds before or after the real time, for all processes that read the file."""
+        """Set the wall clock this many seconds before or after the real time, for all processes that read the file."""
         following = self._path.with_suffix(".new")
         following.write_text(str(seconds))
         following.rename(self._path)
@@ -45,20 +45,20 @@ class HeldMachine(clock.Machine):
         return self.boot
 
     def passes(self, seconds: float) -> None:
-        """Lets time pass, while the machine runs or is suspended."""
+        """Let time pass, while the machine runs or is suspended."""
         self.at += round(seconds * SECOND)
         self.up += round(seconds * SECOND)
 
     def step(self, seconds: float) -> None:
-        """Sets the wall clock; no time passes."""
+        """Set the wall clock; no time passes."""
         self.at += round(seconds * SECOND)
 
     def reboots(self, seconds: float) -> None:
-        """Reboots, with a wall clock that shows this many seconds more than before."""
+        """Reboot, with a wall clock that shows this many seconds more than before."""
         self.boot, self.up = f"after {self.boot}", 10 * SECOND
         self.at += round(seconds * SECOND)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, machine: clock.Machine) -> None:
-    """Makes all stores of this process use that machine."""
+    """Make all stores of this process use that machine."""
     monkeypatch.setattr(clock, "MACHINE", machine)

@@ -1,4 +1,4 @@
-"""A pooler in transaction mode before the tests' PostgreSQL: each transaction may run in another session."""
+"""A pooler in transaction mode in front of the tests' PostgreSQL: each transaction may run in another session."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Message(NamedTuple):
 
 
 class _Line:
-    """One end of a conversation, message by message."""
+    """One end of a connection, message by message."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self._heard = b""
 
     def hear(self) -> list[Message] | None:
-        """The messages that are complete by now; None if the other end has gone."""
+        """Return the messages that are complete; None if the other end has closed."""
         data = self.end.recv(65_536)
         if not data:
             return None
@@ -53,10 +53,10 @@ class _Line:
 
 
 class Pooler(socketserver.ThreadingTCPServer):
-    """Stands before a database and shares a few sessions among all who come; `url` is the way to it.
+    """Shares a few sessions of a database among all clients; `url` is its address.
 
-    A session is given back when its transaction is over, and the one longest unused is taken next: so two transactions
-    of one client hardly ever run in the same one. Clients get process numbers of the pooler's own.
+    A session is returned when its transaction ends, and the one unused for longest is taken next. So two transactions
+    of one client hardly ever run in the same session. Clients get the pooler's own process numbers.
     """
 
     allow_reuse_address = True
@@ -69,7 +69,7 @@ class Pooler(socketserver.ThreadingTCPServer):
         self._behind = (behind.hostname, behind.port)
         self._who = {"user": behind.username or "", "database": behind.path.removeprefix("/")}
         self.greetings: list[Message] = []
-        """What a server tells of itself at the start of a session."""
+        """The parameters that a server sends at the start of a session."""
         self.numbers = count(1_000_000)
         self.handed_out = 0
         """How often a session was taken for a transaction."""
@@ -87,7 +87,7 @@ class Pooler(socketserver.ThreadingTCPServer):
         told: list[Message] = []
         while not told or told[-1].kind != b"Z":
             heard = line.hear()
-            assert heard is not None, "the server does not want this pooler"
+            assert heard is not None, "the server refused the pooler"
             told += heard
         self.greetings = [message for message in told if message.kind == b"S"]
         return line
@@ -99,7 +99,7 @@ class Pooler(socketserver.ThreadingTCPServer):
             return self._idle.popleft()
 
     def give_back(self, line: _Line, *, in_order: bool) -> None:
-        """One whose transaction was left in the middle is replaced."""
+        """Replace a session whose transaction did not end."""
         if not in_order:
             line.end.close()
             line = self._connect()
@@ -148,7 +148,7 @@ class _Client(socketserver.BaseRequestHandler):
             return True
 
     def _transaction(self, client: _Line) -> bool:
-        """From a client's first word to the end of its transaction; False if the client has gone."""
+        """Serve one transaction of a client; return False if the client has closed."""
         said = client.hear()
         if said is None or any(message.kind == b"X" for message in said):
             return False
@@ -179,6 +179,6 @@ class _Client(socketserver.BaseRequestHandler):
             self.server.give_back(session, in_order=in_order)
 
     def _pass_on(self, said: list[Message], session: _Line) -> int:
-        """How many times the server will say that it is ready."""
+        """Return how often the server will report that it is ready."""
         session.end.sendall(b"".join(message.whole for message in said))
         return sum(message.kind in (b"Q", b"S") for message in said)

@@ -1,4 +1,4 @@
-"""The PostgreSQL of one test run: one server and one template for all its processes, a clone for each who asks."""
+"""The PostgreSQL of one test run: one server and one template for all processes, a clone for each test."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from longshore.backends.postgres.schema import prepare
 from tests.postgres_server import Server, at_database, connect, create_database, drop_database
 
 RunAddress = tuple[str, int, bytes]
-"""Where the other processes of the run ask for the template: host, port and password."""
+"""The controller that gives the template to other processes of the run: host, port and password."""
 
 
 def prepare_template(url: str) -> None:
-    """Brings the empty database at this address into the state in which every test finds its clone."""
+    """Prepare the empty database at this address as the template of every clone."""
     prepare(backends.Server(url), "longshore")
 
 
 class Template(NamedTuple):
-    """A database nobody may connect to, so that it can be cloned at any moment."""
+    """A database that refuses connections, so that it can be cloned at any moment."""
 
     server_url: str
     name: str
 
 
 class PostgresRun:
-    """Lives in the process that leads the run, and starts the server when the first test asks for a database.
+    """Runs in the controller process, and starts the server when the first test needs a database.
 
-    Other processes of the run ask the controller. So the server ends with the run, not with the process that needed it
-    first, and a run that needs none starts none.
+    Other processes ask the controller. So the server ends with the run, not with the process that needed it first, and
+    a run that needs none starts none.
     """
 
     def __init__(self, given_url: str | None, version: int | None = None) -> None:
@@ -50,14 +50,14 @@ class PostgresRun:
         self._attendant = threading.Thread(target=self._attend, name="postgres-template", daemon=True)
 
     def template(self) -> Template:
-        """Made at the first call, the server included."""
+        """Return the template; the first call creates it and starts the server."""
         with self._one_at_a_time:
             if self._template is None:
                 self._template = self._make_template()
             return self._template
 
     def address(self) -> RunAddress:
-        """Opened at the first call."""
+        """Return the controller's address; the first call opens it."""
         if self._listener is None:
             self._listener = Listener(("127.0.0.1", 0), authkey=self._password)
             self._attendant.start()
@@ -65,7 +65,7 @@ class PostgresRun:
         return str(host), int(port), self._password
 
     def close(self) -> None:
-        """Ends the server; of a given one, only what the run left there is removed."""
+        """End the server; on a given server, only remove what the run created."""
         if self._listener is not None:
             _ask(self.address(), "close")
             self._attendant.join()
@@ -84,7 +84,7 @@ class PostgresRun:
         assert server_url is not None
         template = Template(server_url, f"{self._prefix}_template")
         with connect(server_url) as connection:
-            # an attempt before this one may have failed half-way
+            # an earlier attempt may have failed half-way
             drop_database(connection, template.name)
             create_database(connection, template.name)
             prepare_template(at_database(server_url, template.name))
@@ -95,7 +95,7 @@ class PostgresRun:
         assert self._listener is not None
         asked = None
         while asked != "close":
-            # a stranger at the port, or a process of the run that died while it asked, must not close the controller
+            # an unknown client at the port, or a process that died during its request, must not close the controller
             with suppress(AuthenticationError, EOFError, OSError), self._listener.accept() as caller:
                 asked = caller.recv()
                 caller.send(self._answer(asked))
@@ -104,12 +104,12 @@ class PostgresRun:
         try:
             return self.template() if asked == "template" else None
         except Exception as error:
-            # whatever it is, the test that asked must hear of it
+            # the test that asked must get any error
             return f"{type(error).__name__}: {error}"
 
 
 def template_from(address: RunAddress) -> Template:
-    """The run's template, as a process of the run that does not lead it gets it."""
+    """Return the run's template to a process that is not the controller."""
     answer = _ask(address, "template")
     if not isinstance(answer, Template):
         raise RuntimeError(f"the run has no PostgreSQL server: {answer}")
@@ -125,22 +125,22 @@ def _ask(address: RunAddress, question: str) -> object:
 
 
 class Clones:
-    """Makes and removes clones of the template, over one connection."""
+    """Creates and removes clones of the template, over one connection."""
 
     def __init__(self, template: Template) -> None:
         self._template = template
         self._connection = connect(template.server_url)
 
     def add(self) -> str:
-        """Makes one more and returns its address."""
+        """Create a clone and return its address."""
         name = f"{self._template.name.removesuffix('_template')}_{secrets.token_hex(6)}"
         create_database(self._connection, name, self._template.name)
         return at_database(self._template.server_url, name)
 
     def drop(self, url: str) -> None:
-        """Removes one, whoever is connected to it."""
+        """Remove a clone, even with open connections."""
         drop_database(self._connection, urlsplit(url).path.removeprefix("/"))
 
     def close(self) -> None:
-        """The clones stay; the run removes them."""
+        """Close the connection; the run removes the clones."""
         self._connection.close()

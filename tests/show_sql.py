@@ -1,6 +1,7 @@
 """Prints every statement of both stores, ready to paste into sqlite3 or psql, or its plan: `make sql`, `make explain`.
 
-`python -m tests.show_sql [--explain] [NAME ...]`. It is no part of the package: plans need the tests' filled stores.
+`python -m tests.show_sql [--explain] [NAME ...]`. It is not in the package, because plans need the tests' filled
+stores.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PLANNED = re.compile("SELECT|INSERT|UPDATE|DELETE|WITH")
 
 
 def printed(dialect: str) -> Iterator[tuple[str, str]]:
-    """The name and the final text of each statement of a dialect."""
+    """Yield the name and the final text of each statement of a dialect."""
     sql = Statements(f"longshore.backends.{dialect}", schema="main" if dialect == "sqlite" else "longshore")
     show = _for_sqlite3 if dialect == "sqlite" else _for_psql
     files = [BACKENDS / "sql" / "shared.sql", *(BACKENDS / dialect / "sql").glob("*.sql")]
@@ -57,7 +58,7 @@ def _for_psql(name: str, text: str, parameters: Sequence[str]) -> str:
 
 
 def plans_of_sqlite(names: Sequence[str]) -> Iterator[str]:
-    """What SQLite says of each statement; without ANALYZE, which we do not run, its plans do not depend on the rows."""
+    """Yield SQLite's plan of each statement; without ANALYZE, which we do not run, plans do not depend on the rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "jobs.db"
         asyncio.run(_fill(path))
@@ -88,7 +89,7 @@ async def _fill(path: Path) -> None:
 
 
 def plans_of_postgres(names: Sequence[str]) -> Iterator[str]:
-    """The plan that PostgreSQL uses once it knows a statement, in a schema with 20,000 jobs."""
+    """Yield the plan that PostgreSQL uses once it knows a statement, in a schema with 20,000 jobs."""
     run = PostgresRun(POSTGRES, POSTGRES_VERSION)
     try:
         url = Clones(run.template()).add()
@@ -105,7 +106,7 @@ def plans_of_postgres(names: Sequence[str]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints what was asked for."""
+    """Print the requested statements or plans."""
     names = [argument for argument in arguments if argument != "--explain"]
     if "--explain" in arguments:
         for plans in (plans_of_sqlite, plans_of_postgres):

@@ -1,4 +1,4 @@
-"""A network that can be made to fail: it stands before a server, hands everything on, and stops when told to."""
+"""A TCP proxy in front of a server that can delay, lose and cut connections."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-# the last line of an answer to COMMIT: once the server has said this, all is stored
+# the last line of an answer to COMMIT: everything is stored by then
 COMMITTED = b"C" + struct.pack("!I", 11) + b"COMMIT\0"
 
 
 class TcpProxy:
-    """Stands before the server at an address; `url` is the same address with the proxy's own port.
+    """Forwards to the server at an address; `url` is the same address with the proxy's own port.
 
-    What happens to a connection under way is done by `cut`, `reset` and `half_open`; what is to happen at the next
-    occasion is said by the fields, which are cleared when it has happened.
+    `cut`, `reset` and `half_open` act on open connections. The fields arm a fault for the next occasion, and are
+    cleared when it has happened.
     """
 
     def __init__(self, behind_url: str) -> None:
@@ -31,45 +31,45 @@ class TcpProxy:
         user = f"{behind.username}@" if behind.username else ""
         self.url = behind._replace(netloc=f"{user}127.0.0.1:{self._door.getsockname()[1]}").geturl()
         self.delay = 0.0
-        """Seconds by which everything the server says comes later."""
+        """Seconds by which every answer of the server is delayed."""
         self.lost_request: bytes | None = None
-        """The next message of a client that contains this never arrives, and its connection is cut."""
+        """The next message of a client that contains this is lost, and its connection is cut."""
         self.lost_answer: bytes | None = None
-        """The next answer that contains this never arrives, and its connection is cut."""
+        """The next answer that contains this is lost, and its connection is cut."""
         self.deaf_after: int | None = None
-        """The connection on which the so-many-th message from now on is sent to the server is half-open after it."""
+        """The connection that carries the message with this number from now on is half-open after it."""
         self.half_open_after: bytes | None = None
-        """As soon as a client says this, all connections are."""
+        """When a client sends this, all connections become half-open."""
         self.bytes_left: int | None = None
-        """So much of what the server says still arrives; then the connection is cut in the middle."""
+        """After this many bytes of an answer the connection is cut."""
         self._half_open = False
         self._over = False
         self._links: set[_Link] = set()
         self._threads: list[threading.Thread] = []
 
-    # -- what it does to connections
+    # -- faults
 
     def forward(self) -> None:
-        """New connections work; those that were half-open stay so, for the other end is long gone."""
+        """Allow new connections; half-open ones stay so."""
         self._half_open = False
 
     def half_open(self) -> None:
-        """Nothing arrives any more, at either end, and neither end is told. New connections fare no better."""
+        """Lose everything at both ends without closing, also on new connections."""
         self._half_open = True
         for link in list(self._links):
             link.deaf = True
 
     def cut(self) -> None:
-        """Ends all connections in good order."""
+        """Close all connections in order."""
         for link in list(self._links):
             link.end()
 
     def reset(self) -> None:
-        """Ends all connections rudely, as a machine does that knows nothing of them after a restart."""
+        """Reset all connections, as a restarted machine does."""
         for link in list(self._links):
             link.end(rudely=True)
 
-    # -- its life
+    # -- start and stop
 
     def __enter__(self) -> Self:
         self._start(self._receive)
@@ -79,7 +79,7 @@ class TcpProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over = True
-        socket.create_connection(self._door.getsockname()).close()  # wakes whoever waits at the door
+        socket.create_connection(self._door.getsockname()).close()  # wakes the thread that accepts connections
         self._threads[0].join(5)
         self._door.close()
         self.cut()
@@ -112,11 +112,11 @@ class TcpProxy:
                 self._links.discard(link)
 
     def _hand_on(self, link: _Link) -> bool:
-        """Once whatever comes next; False if that was the end."""
+        """Forward what arrives next; return False at the end."""
         for source in select.select(link.ends(), [], [])[0]:
             data = source.recv(65_536)
             if not data:
-                # one end of a half-open connection does not learn that the other has gone
+                # one end of a half-open connection does not learn that the other has closed
                 link.gone.add(source)
                 return link.deaf and len(link.gone) < 2 and not link.ended
             if link.deaf:
@@ -170,7 +170,7 @@ class _Link:
         self.gone: set[socket.socket] = set()
 
     def ends(self) -> list[socket.socket]:
-        """Those that may still say something."""
+        """The ends that may still send."""
         return [end for end in (self.client, self.server) if end not in self.gone]
 
     def end(self, *, rudely: bool = False) -> None:
@@ -178,6 +178,6 @@ class _Link:
         for end in (self.client, self.server):
             with suppress(OSError):
                 if rudely:
-                    # nothing is sent until the thread that serves this link closes it, and then it is a reset
+                    # nothing is sent until the thread of this link closes it, which is then a reset
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.shutdown(socket.SHUT_RD if rudely else socket.SHUT_RDWR)

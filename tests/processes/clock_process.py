@@ -1,4 +1,4 @@
-"""The worker of `worker_process` on a machine whose wall clock a file sets; the last argument is the file."""
+"""The worker of `worker_process` on a machine whose wall clock is set by the file in the last argument."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that moves one store to another, and is killed by its own hand on the way.
+"""A process that migrates one store to another and kills itself on the way.
 
 Run as `python -m tests.processes.copy_process SOURCE TARGET DIES_AT`: it dies at that step of the progress (0: never),
-which may be between two blocks or in the middle of one. Blocks are small, so that there are many.
+between two blocks or inside one. Blocks are small, so that there are many.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(source: str, target: str, dies_at: int) -> None:
     old, new = connect(source), connect(target)
     assert isinstance(old, SupportsCopyOut)
     assert isinstance(new, SupportsCopyIn)
-    data_migration.BLOCK, data_migration._TOLD_EVERY = BLOCK, TOLD_EVERY
+    data_migration.BLOCK, data_migration._REPORT_EVERY = BLOCK, TOLD_EVERY
     report = data_migration.move(old, new, on_step=count)
     print(report.begun.value, steps)
 

@@ -1,4 +1,4 @@
-"""Starts real processes on one store, hears what they tell, and ends them: by a word, or by kill -9."""
+"""Starts real processes on one store, reads their output, and ends them in order or by kill -9."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
-"""Seconds to wait for a line before something must be wrong."""
+"""Seconds to wait for a line of output before the test fails."""
 
 Line = tuple[str, list[Any]]
 
 
 class StartedProcess:
-    """One process; its lines arrive in `told` (all of them) and one by one from the processes."""
+    """One process; its lines of output are collected in `told` and in its group."""
 
     def __init__(self, processes: ProcessGroup, program: str, role: str, url: str, name: str, *more: str) -> None:
         self.name = name
@@ -51,22 +51,22 @@ class StartedProcess:
         self._errors += list(self.process.stderr)
 
     def kill(self) -> None:
-        """As the kernel would: no goodbye."""
+        """Kill it with SIGKILL."""
         self.process.kill()
         self.wait()
 
     def signal(self, number: int) -> None:
-        """Sends it a signal."""
+        """Send it a signal."""
         self.process.send_signal(number)
 
     def dismiss(self) -> None:
-        """Lets it finish what it is at."""
+        """Close its input, so that it finishes its current work."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.wait() == 0, "".join(self._errors) + str(self.told[-3:])
 
     def wait(self) -> int:
-        """Its exit code, once it is over and all it told was heard."""
+        """Return its exit code after its output was read to the end."""
         code = self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join(PATIENCE)
@@ -77,11 +77,11 @@ class StartedProcess:
 
     @property
     def errors(self) -> str:
-        """What it wrote to stderr, once it is over."""
+        """Return what it wrote to stderr, after its end."""
         return "".join(self._errors)
 
     def heard(self, what: str) -> list[list[Any]]:
-        """What it told of one kind."""
+        """Return its lines of one kind."""
         return [values for kind, values in self.told if kind == what]
 
 
@@ -89,7 +89,7 @@ class ProcessGroup:
     """All processes of one test; none outlives it."""
 
     def __init__(self, store: Path | str) -> None:
-        """On a file of SQLite, or on whatever an address leads to."""
+        """Use a file of SQLite, or the store at a URL."""
         self.url = store if isinstance(store, str) else f"sqlite:///{quote(str(store))}"
         self.hands: list[StartedProcess] = []
         self.lines: queue.Queue[tuple[StartedProcess, str, list[Any]]] = queue.Queue()
@@ -97,16 +97,16 @@ class ProcessGroup:
     def hire(
         self, role: str, name: str, *more: str, url: str | None = None, program: str = "store_process"
     ) -> StartedProcess:
-        """Starts one more, on the processes's store or by another way to it."""
+        """Start one more process, on the group's store or another URL of it."""
         self.hands.append(StartedProcess(self, program, role, url or self.url, name, *more))
         return self.hands[-1]
 
     def next_line(self) -> tuple[StartedProcess, str, list[Any]]:
-        """Whatever any of them tells next."""
+        """Return the next line of any process."""
         return self.lines.get(timeout=PATIENCE)
 
     def heard(self, what: str) -> list[list[Any]]:
-        """What all of them told of one kind."""
+        """Return the lines of one kind of all processes."""
         return [values for hand in self.hands for values in hand.heard(what)]
 
     def __enter__(self) -> Self:

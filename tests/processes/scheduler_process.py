@@ -1,6 +1,6 @@
-"""A process with a real Scheduler in it: `python -m tests.processes.scheduler_process INTERVAL URL NAME`.
+"""A process with a real Scheduler: `python -m tests.processes.scheduler_process INTERVAL URL NAME`.
 
-It tells when it runs. SIGTERM closes it, as a deploy does.
+It prints a line when it runs. SIGTERM closes it, as a deployment does.
 """
 
 from __future__ import annotations

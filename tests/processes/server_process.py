@@ -1,4 +1,4 @@
-"""A server in a process of its own, that can be killed anywhere: also at the very moment between the two steps."""
+"""A server process that can be killed anywhere, also between storing and accepting a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longshore.server.uvicorn_server import ApiServer
 
 
 def dies_between_the_steps(backend: Backend, chance: Random) -> None:
-    """At one of its next calls the process is killed: jobs are stored and not accepted, or accepted and not told."""
+    """Kill the process at one of its next calls: jobs are stored and not accepted, or accepted without an answer."""
     accept = backend.accept_jobs
     patience = chance.randint(3, 40)
 
@@ -33,7 +33,7 @@ def dies_between_the_steps(backend: Backend, chance: Random) -> None:
 
 
 def main(url: str, port: str, seed: str) -> int:
-    """Serves until it dies; with a seed it dies by itself."""
+    """Serve until killed; with a seed it kills itself."""
 
     def make() -> ApiServer:
         backend = connect(url)

@@ -1,7 +1,7 @@
-"""A process that works on a store until its input closes, and tells on its output what it was promised.
+"""A process that uses a store until its input closes, and prints every answer that it got.
 
-Run as `python -m tests.processes.store_process ROLE URL NAME [MORE]`. Every line is written at once and by one call, so
-that a kill never leaves half of one.
+Run as `python -m tests.processes.store_process ROLE URL NAME [MORE]`. Every line is one unbuffered write, so that a
+kill never leaves half a line.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from longshore.core.job import Job, Lease
 Answer = TypeVar("Answer")
 
 SHORT_LEASE, LONG_LEASE = 3.0, 60.0
-"""Seconds: one lets a killed process's jobs come round again, one is never outlived by a machine that is only busy."""
+"""Leases in seconds: after the short one the jobs of a killed process are reclaimed; the long one never expires."""
 
 
 def tell(what: str, *values: Any) -> None:
-    """One line, past all buffers."""
+    """Write one line, unbuffered."""
     os.write(1, (json.dumps([what, *values]) + "\n").encode())
 
 
@@ -57,12 +57,12 @@ class Stop:
         return self._over.is_set()
 
     async def within(self, seconds: float) -> bool:
-        """Waits for it so long, and tells whether it came."""
+        """Wait for it up to this many seconds, and return whether it was set."""
         return await asyncio.to_thread(self._over.wait, seconds)
 
 
 async def enqueue(backend: Backend, name: str, stop: Stop, most: int | None) -> None:
-    """Jobs alone and in batches, as fast as they are taken."""
+    """Enqueue jobs alone and in batches, as fast as the store allows."""
     for number in count() if most is None else range(most):
         if stop:
             return
@@ -73,7 +73,7 @@ async def enqueue(backend: Backend, name: str, stop: Stop, most: int | None) -> 
 
 
 async def work(backend: Backend, name: str, stop: Stop, lease: float) -> None:
-    """Claims, and settles most of it; sweeps, for others may have been killed."""
+    """Claim jobs and settle most of them; sweep, because other processes may have been killed."""
     for number in count():
         if stop:
             return
@@ -97,7 +97,7 @@ async def work(backend: Backend, name: str, stop: Stop, lease: float) -> None:
 
 
 async def both(url: str, name: str, stop: Stop) -> None:
-    """Three who enqueue and two who work, in one process."""
+    """Run three writers and two workers in one process."""
     async with connect(url) as backend, asyncio.TaskGroup() as group:
         for number in range(3):
             group.create_task(enqueue(backend, f"{name}e{number}", stop, None))
@@ -115,11 +115,11 @@ async def claimer(url: str, name: str, stop: Stop) -> None:
         await work(backend, name, stop, LONG_LEASE)
 
 
-# -- those who go on whatever the store says, as a worker must
+# -- roles that continue after any error of the store, as a worker must
 
 
 async def insist(stop: Stop, verb: Callable[[], Awaitable[Answer]]) -> Answer | None:
-    """Until there is an answer, with a short rest after each refusal; None if the input ended first."""
+    """Call until there is an answer, with a short pause after each refusal; None if the input ended first."""
     while not stop:
         try:
             return await verb()
@@ -130,7 +130,7 @@ async def insist(stop: Stop, verb: Callable[[], Awaitable[Answer]]) -> Answer | 
 
 
 async def add_steadily(backend: Backend, name: str, stop: Stop) -> None:
-    """One after another; when no answer came, again under another id and the same idempotency key."""
+    """Add one job after another; without an answer, again under another id and the same idempotency key."""
     for number in count():
         tries = count()
 
@@ -147,9 +147,9 @@ async def add_steadily(backend: Backend, name: str, stop: Stop) -> None:
 
 
 class Worker:
-    """Claims, renews, settles and sweeps, each in a task of its own. Sees the next job by a wake-up, never by looking.
+    """Claims, renews, settles and sweeps, each in its own task. It claims only after a notification, never by polling.
 
-    Now and then it holds what it claimed for longer than a lease lasts.
+    Sometimes it holds what it claimed for longer than a lease lasts.
     """
 
     def __init__(self, backend: Backend, name: str, stop: Stop, lease: float, sweep: float) -> None:
@@ -161,7 +161,7 @@ class Worker:
         self._held: dict[str, Lease] = {}
 
     async def work(self) -> None:
-        """Until the input ends."""
+        """Run until the input ends."""
         async with asyncio.TaskGroup() as group:
             for part in (self._claim, self._renew, self._reclaim):
                 group.create_task(part())
@@ -198,7 +198,7 @@ class Worker:
         while not await self._stop.within(self._lease / 4):
             asked = self._held
             await insist(self._stop, lambda: self._backend.heartbeat_worker(WorkerInfo(id=self._name)))
-            renewed = await insist(self._stop, lambda asked=asked: self._backend.extend_leases(asked, self._lease))  # type: ignore[misc]  # a lambda's default has no type of its own
+            renewed = await insist(self._stop, lambda asked=asked: self._backend.extend_leases(asked, self._lease))  # type: ignore[misc]  # a lambda's default has no type
             if renewed is not None and self._held is asked:
                 for job_id in asked.keys() - renewed.keys():
                     del asked[job_id]
@@ -218,22 +218,22 @@ async def steady_writer(url: str, name: str, stop: Stop) -> None:
 
 async def steady_worker(url: str, name: str, stop: Stop, lease: float, sweep: float) -> None:
     async with connect(url, poll_seconds=LONG_LEASE) as backend:
-        await backend.wait_for_change(0)  # from here on it listens, however much there is to do
+        await backend.wait_for_change(0)  # it starts to listen here, however much there is to do
         await Worker(backend, name, stop, lease, sweep).work()
 
 
-# -- those who do one thing
+# -- roles that do one thing
 
 
 def file_of(url: str) -> SQLiteBackend:
-    """For what can be done to a file only."""
+    """Return the backend of a file, for operations on files only."""
     backend = connect(url)
     assert isinstance(backend, SQLiteBackend)
     return backend
 
 
 def holder(url: str) -> None:
-    """Keeps everybody else from writing until its input ends."""
+    """Block all other writers until the input ends."""
     connection = file_of(url).new_connection()
     connection.execute("BEGIN EXCLUSIVE")
     tell("held")
@@ -244,10 +244,10 @@ def holder(url: str) -> None:
 
 
 async def waiter(url: str) -> None:
-    """Waits for one change."""
+    """Wait for one change."""
     async with connect(url) as backend:
         waiting = asyncio.create_task(backend.wait_for_change(20))
-        await backend.count_jobs()  # by now the wait has begun
+        await backend.count_jobs()  # by now the wait has started
         tell("waiting")
         tell("changed", await waiting)
 
@@ -260,11 +260,11 @@ SQLITE_MIGRATIONS = (
         "ALTER TABLE jobs ADD COLUMN note TEXT; UPDATE jobs SET note = id; CREATE INDEX jobs_by_note ON jobs (note);",
     ),
 )
-"""All migrations and one for tests only: a process can also be killed between two migrations."""
+"""All migrations and one for tests, so that a process can be killed between two migrations."""
 
 
 def migrator(url: str, dies_at: int) -> None:
-    """Makes the file, and is killed before a statement of the making; 0 counts the statements instead."""
+    """Create the file, and be killed before one statement; 0 counts the statements instead."""
     statements = 0
 
     def before_each(_cursor: object, _statement: str, _values: object) -> bool:
@@ -297,7 +297,7 @@ POSTGRES_MIGRATIONS = (
 
 
 def postgres_migrator(url: str, dies_at: int) -> None:
-    """The same for a schema of PostgreSQL, whose migrations are taken apart into their statements."""
+    """Do the same for a PostgreSQL schema, whose migrations are split into their statements."""
     statements = 0
     execute = psycopg.Connection.execute
 
@@ -310,14 +310,14 @@ def postgres_migrator(url: str, dies_at: int) -> None:
             cursor = execute(connection, part, *values)
         return cursor
 
-    psycopg.Connection.execute = one_by_one  # type: ignore[method-assign,assignment]  # that is the fault put in
+    psycopg.Connection.execute = one_by_one  # type: ignore[method-assign,assignment]  # the injected fault
     schema.MIGRATIONS = POSTGRES_MIGRATIONS
     schema.prepare(Server(url), "longshore")
     tell("statements", statements)
 
 
 def forker(url: str, jobs: int) -> None:
-    """Forks with connections open; the child tries the old backend, then one of its own, and ends as any process."""
+    """Fork with open connections; the child tries the old backend, then its own, and exits normally."""
 
     async def use(backend: Backend, who: str, calls: int) -> None:
         async def add(number: int) -> None:
@@ -339,7 +339,7 @@ def forker(url: str, jobs: int) -> None:
         asyncio.run(use(own, "child", 20))
         asyncio.run(own.close())
         tell("child is done")
-        sys.exit()  # with everything that is done at an exit
+        sys.exit()  # with all exit handlers
     _, status = os.waitpid(child, 0)
     tell("child ended", os.waitstatus_to_exitcode(status))
     asyncio.run(use(backend, "after", jobs))

@@ -1,4 +1,4 @@
-"""What supervised processes run in the tests; each tells what it is at in one line of JSON."""
+"""The functions that supervised processes run in the tests; each prints its progress in one line of JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def idler(stubborn: bool = False) -> Idler:
 
 
 class Dockyard:
-    """Like a Harbor: it makes workers."""
+    """Creates workers, like a Harbor."""
 
     def worker(self, **arguments: Any) -> Idler:
         tell("made", arguments)
@@ -74,7 +74,7 @@ async def ends_by_itself(code: int = 0) -> None:
 
 
 async def blocks() -> None:
-    """Holds up its event loop, as bad code would."""
+    """Block its event loop, as bad code would."""
     tell("working")
     threading.Event().wait(FOREVER)
 

@@ -1,4 +1,4 @@
-"""A copy of the file while other processes write it: one moment of the queue, whole, with a log of its own."""
+"""A backup while other processes write: one consistent moment of the queue, with its own event log."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ async def test_a_backup_made_while_others_write_comes_to_an_end_and_is_one_momen
             for hand in hands:
                 assert hand.process.poll() is None
                 await asyncio.to_thread(hand.dismiss)
-            assert len(processes.heard("enqueued")) > written  # they wrote all the while, and after
+            assert len(processes.heard("enqueued")) > written  # they wrote during and after the backup
             with pytest.raises(InvalidArgument, match="exists already; name a new file"):
                 await backend.backup(copied_to)
             async with SQLiteBackend(copied_to) as copy:
                 jobs, _ = await audit(copy)
                 ids = {job.id for job in jobs}
                 assert {f"before{n}" for n in range(LARGE)} <= ids
-                for hand in hands:  # of each writer the first so many calls, none of them in part
+                for hand in hands:  # the first calls of each writer, each one whole
                     calls = [set(call) for (call,) in hand.heard("trying")]
                     there = [call <= ids for call in calls]
                     assert there == sorted(there, reverse=True)

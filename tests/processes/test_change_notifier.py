@@ -1,4 +1,4 @@
-"""Another process commits, and whoever waits here is told: by a datagram, or by looking where there can be none."""
+"""A commit of another process wakes a waiting caller, by a datagram or by polling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longshore.core.job import Job
 from tests.processes.process_group import ProcessGroup
 
 LONG = 20
-"""Seconds: a wait that ends only because it was told to."""
+"""Seconds of a wait that a notification must end."""
 
 
 def touch(name: str) -> None:
@@ -23,7 +23,7 @@ def touch(name: str) -> None:
 async def test_a_commit_of_another_process_wakes_whoever_waits_here(how: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     if how == "looking":
-        touch(f"{path}-wake")  # a file where the folder for the sockets would be
+        touch(f"{path}-wake")  # a file in place of the folder for the sockets
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
         waiting = asyncio.create_task(backend.wait_for_change(LONG))

@@ -12,7 +12,7 @@ import pytest
 from longshore import Job, JobStatus, Queue, connect
 from longshore.core.clock import HeldClock, machine_time
 from longshore.core.health import Finding
-from longshore.runtime.doctor import check_up
+from longshore.runtime.doctor import examine
 from tests.backends.audit import audit_at
 from tests.machine import SteppedMachine, install
 from tests.processes.process_group import ProcessGroup
@@ -23,7 +23,7 @@ LEASE = 4.0
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that outlives a process, and that several share."""
+    """A durable store that several processes share."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -33,7 +33,7 @@ def test_doctor_reports_a_store_clock_behind_the_newest_event(url: str) -> None:
     # R2: the clock of PostgreSQL's server was set back; no test can set it, so another clock writes the newest event
     async def look() -> list[Finding]:
         async with Queue(connect(url)) as queue:
-            return [finding for finding in await check_up(queue) if finding.check == "clock"]
+            return [finding for finding in await examine(queue) if finding.check == "clock"]
 
     async def write_ahead() -> None:
         async with connect(url, clock=HeldClock(machine_time() + timedelta(hours=1))) as backend:

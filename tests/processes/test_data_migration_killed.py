@@ -1,4 +1,4 @@
-"""A move killed without a word, or its server crashed under it, and started again: nothing lost, nothing doubled."""
+"""A data migration that is killed, or whose server crashes, and then runs again: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def source(tmp_path: Path) -> str:
 
 
 async def same(source: str, target: str) -> None:
-    """Both tell the same of every job and every event, and the target's own bookkeeping is in order."""
+    """Check that both stores have the same jobs and events, and that the target is consistent."""
     async with connect(source) as old, connect(target) as new:
         assert await all_jobs(new) == await all_jobs(old)
         assert shown(await all_events(new)) == shown(await all_events(old))
@@ -58,7 +58,7 @@ async def same(source: str, target: str) -> None:
 
 
 async def work_off(backend: Backend) -> None:
-    """And it can all be done there."""
+    """Check that all jobs can be run there."""
     while jobs := await backend.dequeue_jobs("w", limit=1_000):
         await backend.settle_jobs([Outcome(job.id, job.lease) for job in jobs])
     assert all(job.status.final for job in await all_jobs(backend))
@@ -86,7 +86,7 @@ def test_a_data_migration_killed_at_any_step_continues_when_restarted(
     chance = Random(seed)
     kills = 20 if proving else 4
     for kill in range(kills):
-        # a run that goes on passes quickly over what is there, so later kills hit later blocks
+        # a repeated run quickly passes existing blocks, so later kills hit later blocks
         dying = start(
             "-m", "tests.processes.copy_process", source, postgres_url, str(chance.randint(1, 12 + 6 * (kill % 6)))
         )
@@ -129,7 +129,7 @@ def test_a_data_migration_out_of_postgres_killed_at_any_step_continues_when_rest
 def test_the_migration_command_killed_after_any_line_of_output_continues_when_run_again(
     source: str, postgres_url: str, seed: int, proving: bool
 ) -> None:
-    """After the last line it compares, and unlocks the target: killed then, it has done that or has not."""
+    """After the last line it compares and unlocks the target: a kill comes before or after that."""
     chance = Random(seed)
     command = ("-c", "from longshore.cli.main import run; run()", "migrate-data", source, postgres_url)
     for _ in range(25 if proving else 4):
@@ -150,7 +150,7 @@ def test_the_migration_command_killed_after_any_line_of_output_continues_when_ru
 def test_a_server_that_crashes_during_a_move_loses_nothing_that_the_next_run_does_not_bring_again(
     source: str, seed: int
 ) -> None:
-    """Blocks are committed without waiting for the disk; what a crash takes away of them differs, and comes again."""
+    """Blocks are committed without waiting for the disk; the next run repeats what a crash removes."""
     old = SQLiteBackend(source.removeprefix("sqlite:///"))
     chance = Random(seed)
     with Server(DURABLE) as server:

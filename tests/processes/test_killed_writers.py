@@ -1,4 +1,4 @@
-"""Real processes on one store, killed without a word or writing all at once: nothing is lost, nothing done twice."""
+"""Real processes on one store, killed at any moment or writing together: nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from tests.checker import History
 from tests.processes.process_group import ProcessGroup
 
 EXPECTED_REFUSALS = {"LeaseLost", "JobNotInflight"}
-"""What a process hears whose machine was so busy that its lease ran out; anything else is an error."""
+"""The errors of a process whose machine was so busy that its lease expired; any other is a failure."""
 
 
 def check_promises(processes: ProcessGroup, jobs: dict[str, Job], history: History) -> None:
-    """The clients' own logs against what is stored."""
+    """Compare the clients' own logs with the store."""
     assert not processes.heard("error")
     acknowledged = [job_id for (ids,) in processes.heard("enqueued") for job_id in ids]
     tried = {job_id for (ids,) in processes.heard("trying") for job_id in ids}
     lost = [job_id for job_id in acknowledged if job_id not in jobs]
     assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged jobs are gone: {lost[:5]}"
     assert len(acknowledged) == len(set(acknowledged))
-    assert jobs.keys() <= tried, "jobs that nobody enqueued"
+    assert jobs.keys() <= tried, "jobs that no process enqueued"
     claims = Counter((job_id, epoch) for (pairs,) in processes.heard("claimed") for job_id, epoch in pairs)
-    assert max(claims.values()) == 1, "one claim was given to two"
+    assert max(claims.values()) == 1, "two workers got the same claim"
     settled = Counter((job_id, epoch) for (rows,) in processes.heard("settled") for job_id, epoch, _ in rows)
     assert max(settled.values()) == 1, "one claim was settled twice"
     assert settled.keys() <= claims.keys()
@@ -50,14 +50,14 @@ def check_promises(processes: ProcessGroup, jobs: dict[str, Job], history: Histo
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that outlives a process, and that several share."""
+    """A durable store that several processes share."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
 async def work_off(url: str) -> None:
-    """What the killed left behind can still be done, every bit of it."""
+    """Check that all jobs of the killed processes can still be run."""
     async with connect(url) as backend:
         await backend.reset_running_jobs()
         while jobs := await backend.dequeue_jobs("the last one", limit=1000):
@@ -100,7 +100,7 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(url: str, seed
 
 @pytest.mark.prove
 def test_many_processes_write_one_store_and_each_job_has_one_owner(url: str, proving: bool) -> None:
-    """No caller ever hears that the database is locked."""
+    """No caller ever gets the error that the database is locked."""
     writers, claimers, calls = (6, 4, 300) if proving else (2, 2, 120)
     with ProcessGroup(url) as processes:
         busy = {processes.hire("writer", f"writer{number}", str(calls)) for number in range(writers)}
@@ -133,7 +133,7 @@ async def test_callers_wait_while_another_process_holds_the_file_and_then_get_th
             callers = [asyncio.create_task(backend.enqueue_job(Job(id=f"j{number}", type="t"))) for number in range(20)]
             done, _ = await asyncio.wait(callers, timeout=0.5)
             assert not done
-            assert (await backend.get_job("before")).id == "before"  # whoever only looks does not wait
+            assert (await backend.get_job("before")).id == "before"  # readers do not wait
             await asyncio.to_thread(holder.dismiss)
             assert await asyncio.gather(*callers) == [f"j{number}" for number in range(20)]
 

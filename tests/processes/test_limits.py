@@ -1,4 +1,4 @@
-"""Limits hold over all processes, under kill -9 and while they are being changed: shown from the event log alone."""
+"""Limits hold over all processes, under kill -9 and while they change: shown from the event log alone."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ CHOICES = (
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that outlives a process, and that several share."""
+    """A durable store that several processes share."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
 def key_of(job_id: str) -> str:
-    """The key is written in the id, so that the log alone tells it."""
+    """The key is part of the id, so that the log alone shows it."""
     return job_id.partition(" ")[0]
 
 
 async def set_limits(url: str, limits: Limits, before: list[InForce]) -> None:
-    """Sets them, and notes from when to when the last ones and these are certainly in force."""
+    """Set the limits, and record the interval in which the old and the new ones are certainly in force."""
     async with connect(url) as backend:
         now = await backend.now()
         if before:

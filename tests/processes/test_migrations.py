@@ -1,4 +1,4 @@
-"""Many processes open a file that does not exist yet, and one is killed between any two statements of making it."""
+"""Many processes create the same new file, and one is killed between any two statements."""
 
 from __future__ import annotations
 

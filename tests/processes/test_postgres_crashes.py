@@ -1,4 +1,4 @@
-"""PostgreSQL crashes under real workers: nothing is lost, nobody exits, nobody loops, and all heals by itself."""
+"""PostgreSQL crashes under real workers: nothing is lost, no process exits or loops, and all recover."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_postgres_server_that_crashes_repeatedly_loses_nothing_and_work_resume
             for _ in range(chance.randint(1, 200)):
                 processes.next_line()
             server.stop("immediate")
-            threading.Event().wait(chance.uniform(0, longest_down))  # it is down for so long
+            threading.Event().wait(chance.uniform(0, longest_down))  # it is down for this long
             server.start()
             slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
         told = workload.end()
@@ -48,7 +48,7 @@ def test_a_postgres_server_that_crashes_repeatedly_loses_nothing_and_work_resume
 
 JOBS = 50
 LOCK = 4_711
-"""What a sweep waits for in the middle of its writing."""
+"""The lock that a sweep waits for during its writes."""
 
 A_SWEEP_GETS_STUCK = f"""
 CREATE FUNCTION longshore.wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -64,7 +64,7 @@ STUCK = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %
 
 
 async def leave_jobs_behind(url: str) -> None:
-    """As a worker that was killed would."""
+    """Leave a claimed job behind, like a killed worker."""
     async with connect(url) as backend:
         await backend.enqueue_jobs([Job(id=f"j{number}", type="t", queue="q") for number in range(JOBS)])
         assert len(await backend.dequeue_jobs("gone", limit=JOBS, lease=0.001)) == JOBS
@@ -89,7 +89,7 @@ def test_a_crash_in_the_middle_of_a_sweep_counts_nothing_and_the_sweep_is_repeat
         workload.until(all_done, HEALED_WITHIN, "all jobs are swept and done")
         for hand in workload.workers:
             hand.dismiss()
-        workload.check_nobody_was_busy_for_nothing()
+        workload.check_no_busy_loop()
     jobs, history = asyncio.run(audit_at(url))
     assert {(job.crashes, job.status) for job in jobs.values()} == {(1, JobStatus.COMPLETED)}
     assert {life.crashes for life in history.lives.values()} == {1}

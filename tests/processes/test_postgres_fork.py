@@ -1,4 +1,4 @@
-"""A process forks with connections open: the child takes nothing of them, and the parent goes on as before."""
+"""A process forks with open connections: the child does not use them, and the parent continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JOBS = 1_000
 
 @pytest.fixture(params=["plain", "TLS"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    # not the run's server, which may be one that wants TLS itself
+    # not the run's server, which may require TLS
     with ExitStack() as open_until_the_end:
         url = open_until_the_end.enter_context(Server()).create_database("harbour")
         if request.param == "TLS":

@@ -1,4 +1,4 @@
-"""Many processes find an empty database at once, one is killed between any two statements, and one is too old."""
+"""Many processes migrate an empty database at once, one is killed between any two statements, and one is too old."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.processes.store_process import POSTGRES_MIGRATIONS
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    # not the run's server, whose databases are made already
+    # not the run's server, whose databases are already migrated
     with Server() as server:
         yield server
 

@@ -19,7 +19,7 @@ from tests.postgres_server import Server
 
 JOBS = 8
 SECONDS = 1
-"""How long each job takes."""
+"""Seconds that each job takes."""
 LEASE = 4
 PATIENCE = 90
 """Seconds."""
@@ -95,7 +95,7 @@ async def test_workers_notice_an_older_copy_and_finish_its_jobs_once(form: str, 
         try:
             for name in ("first", "second"):
                 workers[name] = start_worker(url, name, tmp_path)
-            await until_status(url, JobStatus.COMPLETED, 3)  # others are running, and hold leases
+            await until_status(url, JobStatus.COMPLETED, 3)  # others run and hold leases
             old_log = (await whole_log(url))[0].cursor.partition("-")[0]
             restore(form, server, url, tmp_path / "dump")
             await until_status(url, JobStatus.COMPLETED, JOBS)
@@ -109,22 +109,22 @@ async def test_workers_notice_an_older_copy_and_finish_its_jobs_once(form: str, 
     new_log = events[-1].cursor.partition("-")[0]
     assert new_log != old_log
 
-    # each worker says what happened
+    # each worker reports the restore
     for name in workers:
         said = (tmp_path / f"{name}.err").read_text()
         assert "was replaced by an older copy" in said, said
         assert "Traceback" not in said, said
 
-    # within the new log each job has one outcome, and each epoch was given once
+    # in the new log each job has one outcome, and each epoch was used once
     assert Counter(event.job_id for event in events if event.event in OUTCOMES) == {f"j{n}": 1 for n in range(JOBS)}
     started = Counter((event.job_id, event.epoch) for event in events if event.event == "job.active")
     assert set(started.values()) == {1}
 
-    # the copy used epochs again, and no claim has the token of another one
+    # the copy reused epochs, but no two claims have the same token
     claims = [claim for name in workers for claim in claims_of(name, tmp_path)]
     assert max(Counter((job_id, epoch) for job_id, epoch, _ in claims).values()) > 1
     assert len(set(claims)) == len(claims)
-    if form == "dump in place":  # ends no connection: for up to a second claims have the name of the log before
+    if form == "dump in place":  # keeps connections: for up to a second claims have the name of the old log
         return
     named = Counter((job_id, epoch, token.partition("-")[0]) for job_id, epoch, token in claims)
     assert set(named.values()) == {1}

@@ -1,4 +1,4 @@
-"""The server ends sessions of a worker, each kind by turns and all at once: it goes on, and is woken as quickly."""
+"""The server ends sessions of a worker, one kind after another and all at once: it continues, and wakes as quickly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes.process_group import ProcessGroup, StartedProcess
 from tests.processes.workload import HEALED_WITHIN, STARTED_WITHIN, Workload
 
 QUICK = 3.0
-"""Seconds in which only a hint explains a wake-up: these workers look by themselves once a minute."""
+"""Seconds in which only a notification explains a wake-up: these workers poll once a minute."""
 
 
 SQL = Statements("longshore.backends.postgres", schema=quoted("longshore"))
@@ -30,9 +30,9 @@ class Doing(NamedTuple):
     """What a session of a worker does."""
 
     statements: tuple[str, ...]
-    """By which it does so."""
+    """The statements by which it is recognised."""
     held_up_at: str | None = None
-    """A table that they write; if there is none, the session is met during them or at rest after them."""
+    """A table that they write; without one, the session is ended during them or idle after them."""
 
 
 CLAIMS = Doing((SQL.claim_next, SQL.claim_from_cursor), held_up_at="queue_counts")
@@ -51,7 +51,7 @@ AND (wait_event_type = 'Lock' OR %s)
 
 
 def session_that(server: Connection, doing: Doing, looks: int = 5_000) -> int | None:
-    """The process number of the worker's session that does this, or did last."""
+    """Return the pid of the worker's session that runs this, or ran it last."""
     for _ in range(looks):
         server.execute("SELECT pg_sleep(0.002), pg_stat_clear_snapshot()")
         found = server.execute(FOUND, [list(doing.statements), doing.held_up_at is None]).fetchone()
@@ -61,7 +61,7 @@ def session_that(server: Connection, doing: Doing, looks: int = 5_000) -> int | 
 
 
 def end_session(url: str, doing: Doing) -> None:
-    """Ends it, in the middle of its statement if that can be held up."""
+    """End it, during its statement if that can be blocked."""
     victim = None
     with connect_to(url) as server:
         began = monotonic()
@@ -70,7 +70,7 @@ def end_session(url: str, doing: Doing) -> None:
             with server.transaction():
                 if doing.held_up_at is not None:
                     server.execute(f"LOCK TABLE longshore.{doing.held_up_at} IN EXCLUSIVE MODE")
-                # another statement that writes this table may come first and be held up instead: then once more
+                # another statement that writes this table may be blocked first: try again
                 victim = session_that(server, doing, looks=100)
                 server.execute("SELECT pg_terminate_backend(%s, 5000)", [victim])
 
@@ -102,7 +102,7 @@ def test_a_worker_whose_sessions_are_terminated_at_any_moment_loses_nothing_and_
 
 
 def rest(processes: ProcessGroup, hand: StartedProcess) -> None:
-    """Until the worker waits, and nothing has woken it for as long as it takes to sweep."""
+    """Wait until the worker waits, and was not woken for the duration of a sweep."""
     while not hand.heard("waiting"):
         processes.next_line()
     woken = -1
@@ -135,6 +135,6 @@ def test_a_worker_whose_listening_session_was_ended_listens_again(postgres_url: 
         for job_id in ("a", "b"):
             rest(processes, worker)
             asyncio.run(add(postgres_url, job_id))
-            woken = workload.until(lambda job_id=job_id: job_id in str(worker.heard("claimed")), QUICK, "it is claimed")  # type: ignore[misc]  # a lambda's default has no type of its own
+            woken = workload.until(lambda job_id=job_id: job_id in str(worker.heard("claimed")), QUICK, "it is claimed")  # type: ignore[misc]  # a lambda's default has no type
             assert woken < QUICK
         worker.dismiss()

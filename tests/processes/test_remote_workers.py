@@ -1,4 +1,4 @@
-"""Workers on other machines, in real processes: they and their server are killed. Nothing is lost or done twice."""
+"""Workers over HTTP in real processes: they and their server are killed. Nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE_ENDS = 30
 
 
 class Served:
-    """A server on a file, killed and started again on the same port."""
+    """A server on a file, killed and restarted on the same port."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -28,7 +28,7 @@ class Served:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start it, and return when it answers."""
         command = [sys.executable, "-m", "tests.processes.server_process", self.url, self.port, ""]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -37,7 +37,7 @@ class Served:
         assert self.port.isdigit(), self.address
 
     def kill(self) -> None:
-        """As the kernel would: no goodbye."""
+        """Kill it with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.communicate(timeout=LINE_ENDS)
@@ -79,7 +79,7 @@ def test_every_job_is_done_although_remote_workers_and_their_server_are_killed(
         until_all_are(server.url, {JobStatus.COMPLETED}, within=120)
         stored, _ = checked(server.url)
         started = Counter((job_id, epoch) for job_id, epoch in processes.heard("started"))
-    assert max(started.values()) == 1  # no claim was run twice, whatever became of its answer
+    assert max(started.values()) == 1  # no claim was run twice, even if its answer was lost
     assert len(stored) == jobs + kills * (jobs // 4)
     assert all(job.retry_count == 0 for job in stored.values())
 

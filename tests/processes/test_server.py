@@ -1,4 +1,4 @@
-"""Servers as processes: killed between storing and accepting, stopped by signals, refused where they must not be."""
+"""Servers as processes: killed between storing and accepting, stopped by signals, refused with wrong settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMAND = "from longshore.cli.main import run; run()"
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that outlives a process."""
+    """A durable store."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -48,9 +48,9 @@ def free_port() -> int:
 
 
 class Client:
-    """Posts one request after the other, each until it is answered, and keeps a log of its own.
+    """Posts one request after another, each until it is answered, and logs the answers.
 
-    One job, one with an id of its own, or a batch; now to this server and now to that. What was acknowledged is sent
+    A request has one job, one with an id, or a batch, and goes to any of the servers. Acknowledged requests are sent
     once more with another body, which must be refused.
     """
 
@@ -58,7 +58,7 @@ class Client:
         self.name = name
         self.tried: list[str] = []
         self.acknowledged: dict[str, str] = {}
-        """The job of each key, as it was told."""
+        """The job of each key, as answered."""
         self.retries = 0
         self.refused = 0
         self._addresses = addresses
@@ -90,7 +90,7 @@ class Client:
             address = self._chance.choice(self._addresses)
             try:
                 answered = await client.post(f"{address}{path}", json=sent, headers={"Idempotency-Key": key})
-            except httpx.TransportError:  # it was killed: the answer is lost, or there was none
+            except httpx.TransportError:  # it was killed: there was no answer, or it was lost
                 self.retries += 1
                 await asyncio.sleep(self._chance.uniform(0.01, 0.05))
                 continue
@@ -104,7 +104,7 @@ class Client:
 async def test_servers_killed_between_storing_and_accepting_lose_and_duplicate_nothing(
     url: str, seed: int, proving: bool
 ) -> None:
-    # F02, F46, O-FAIL-04, O-INV-01: 20 clients with a log of their own, two servers on one store
+    # F02, F46, O-FAIL-04, O-INV-01: 20 clients with their own logs, two servers on one store
     kills = 40 if proving else 3
     chance = Random(seed)
     ports = [free_port(), free_port()]
@@ -115,7 +115,7 @@ async def test_servers_killed_between_storing_and_accepting_lose_and_duplicate_n
     killed = await killed_again_and_again(url, ports, kills, chance)
     for task in posting:
         assert not task.done(), task.result()
-    for turn in range(20 if proving else 1):  # F20: asked to stop in the midst of it, it ends in order
+    for turn in range(20 if proving else 1):  # F20: stopped during requests, it ends in order
         process = await start(url, ports[turn % 2], "")
         enough = sum(len(client.acknowledged) for client in clients) + CLIENTS
         await until(lambda enough=enough: sum(len(client.acknowledged) for client in clients) > enough)  # type: ignore[misc]  # a default that binds it
@@ -133,12 +133,12 @@ async def test_servers_killed_between_storing_and_accepting_lose_and_duplicate_n
         by_key.setdefault(str(job.idempotency_key), []).append(job)
     tried = [key for client in clients for key in client.tried]
     acknowledged = {key: job_id for client in clients for key, job_id in client.acknowledged.items()}
-    assert set(acknowledged) == set(tried), "each was repeated until it was answered"
+    assert set(acknowledged) == set(tried), "each request was repeated until its answer"
     assert {key: [job.id for job in found] for key, found in by_key.items()} == {
         key: [job_id] for key, job_id in acknowledged.items()
-    }, "one job for each key, and it is the one that was told"
-    assert {job.data for job in jobs.values()}.isdisjoint({"another"}), "nothing of what was refused is stored"
-    assert {job.status for job in jobs.values()} == {JobStatus.INITIAL_PENDING}, "none is left behind as CREATED"
+    }, "each key has one job, the one in its answer"
+    assert {job.data for job in jobs.values()}.isdisjoint({"another"}), "a refused job was stored"
+    assert {job.status for job in jobs.values()} == {JobStatus.INITIAL_PENDING}, "a job is still CREATED"
     retries, refused = (sum(getattr(client, name) for client in clients) for name in ("retries", "refused"))
     print(f"{killed} kills, {len(jobs)} jobs, {retries} lost answers, {refused} refusals, seed {seed}")
     assert retries >= kills
@@ -146,7 +146,7 @@ async def test_servers_killed_between_storing_and_accepting_lose_and_duplicate_n
 
 
 async def killed_again_and_again(url: str, ports: Sequence[int], kills: int, chance: Random) -> int:
-    """Servers on these ports, each started anew when it has killed itself, until that was so many times."""
+    """Run servers on these ports, and restart each one that kills itself, until there were enough kills."""
 
     async def serve(port: int, times: int) -> int:
         for _ in range(times):
@@ -170,7 +170,7 @@ async def start(url: str, port: int, seed: str) -> asyncio.subprocess.Process:
 async def test_fifty_open_streams_do_not_hold_up_a_process_that_is_asked_to_stop(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    # F20, F21, F22: one to the process, the other to its group, as a terminal does
+    # F20, F21, F22: one signal to the process, the other to its group, as a terminal sends it
     program = [sys.executable, "-c", COMMAND, "serve", "--url", f"sqlite:///{tmp_path / 'jobs.db'}", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
         *program,
@@ -210,7 +210,7 @@ async def test_fifty_open_streams_do_not_hold_up_a_process_that_is_asked_to_stop
 
 
 class Up:
-    """`longshore up`, as somebody would start it."""
+    """A running `longshore up`."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         command = [sys.executable, "-c", COMMAND, "up", "--port", "0", "--json", *arguments]
@@ -229,7 +229,7 @@ class Up:
         return str(answered.json()["id"])
 
     def over(self, job_id: str) -> dict[str, Any]:
-        """The job when it has ended; on a busy machine its worker takes its time to come up."""
+        """Return the job after its end; on a busy machine its worker starts late."""
         shown: dict[str, Any] = {}
         for _ in range(9):
             shown = self.client.get(f"/v1/jobs/{job_id}?wait=5").json()
@@ -238,7 +238,7 @@ class Up:
         return shown
 
     def end(self) -> str:
-        """Waits for the end, and returns what it logged."""
+        """Wait for the end, and return its log."""
         self.client.close()
         return self.process.communicate(timeout=40)[1]
 
@@ -275,7 +275,7 @@ def test_everything_is_up_with_one_command_and_ends_with_one_ctrl_c(tmp_path: Pa
         os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does
         logged = running.end()
         assert running.process.returncode == 0
-        assert logged.count("Traceback") == 1, logged  # of the job that failed for good
+        assert logged.count("Traceback") == 1, logged  # of the job that failed permanently
     jobs = asyncio.run(stored(f"sqlite:///{tmp_path / 'longshore.db'}"))
     assert jobs[asleep].status in (JobStatus.COMPLETED, JobStatus.INITIAL_PENDING, JobStatus.UNKNOWN_RETRY)
     assert jobs[asleep].retry_count == jobs[asleep].crashes == 0
@@ -337,7 +337,7 @@ def test_a_public_address_without_credentials_refuses_to_start_whatever_the_envi
 
 
 def process_list() -> str:
-    """What anybody on this machine sees of all processes."""
+    """Return what any user of this machine sees of all processes."""
     shown = ""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile
@@ -354,7 +354,7 @@ def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_fir
             assert client.get("/healthz").status_code == 200
             began = monotonic()
             while client.get("/readyz").status_code != 200:
-                assert monotonic() - began < 30, "it is not ready"
+                assert monotonic() - began < 30, "the server is not ready"
             assert client.get("/metrics").status_code == client.get("/v1/jobs").status_code == 401
             made = run(tmp_path, "token", "create", "you", "--url", store, "--scope", "admin", "--json")
             secret = json.loads(made.stdout)["token"]

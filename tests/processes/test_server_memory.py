@@ -21,7 +21,7 @@ COMMAND = "from longshore.cli.main import run; run()"
 
 
 def resident(process: subprocess.Popen[bytes]) -> int:
-    """Megabytes of memory that the process has."""
+    """Return the memory of the process in megabytes."""
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found is not None
@@ -29,7 +29,7 @@ def resident(process: subprocess.Popen[bytes]) -> int:
 
 
 def hostile() -> list[bytes]:
-    """Bodies that once used much memory or took long."""
+    """Bodies that once used much memory or time."""
     return [
         b'{"type":"t","data":[' + b"[]," * (10 * MEGABYTE - 20) + b"0]}",
         b'{"type":"t","data":"' + b"\\u00e9" * (30 * MEGABYTE // 6) + b'"}',
@@ -46,7 +46,7 @@ async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def _ready(client: httpx.AsyncClient) -> None:
-    """Returns once the server is ready; each answer of a server that is not takes a moment."""
+    """Return once the server is ready; until then each answer takes a moment."""
     async with asyncio.timeout(60):
         while (await client.get("/readyz")).status_code != 200:
             pass
@@ -78,7 +78,7 @@ async def test_a_server_returns_the_memory_of_a_flood_of_requests(
         async def send(body: bytes) -> int:
             try:
                 return (await client.post("/v1/jobs", content=_in_pieces(body), headers=JSON)).status_code
-            except httpx.HTTPError:  # it stopped reading, and its answer was overtaken
+            except httpx.HTTPError:  # it stopped reading, and its answer did not arrive
                 return 0
 
         bodies = hostile()

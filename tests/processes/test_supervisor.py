@@ -1,4 +1,4 @@
-"""Worker processes under one parent: killed, stopped in order, stopped at once, and left alone."""
+"""Worker processes under one parent: killed, stopped in order, stopped at once, and orphaned."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tests.processes.supervised import long_job
 from tests.runtime.working import until
 
 ASKED = "asked to stop: running jobs may end, and no more are taken; ask again to drop them"
-"""All that an orderly end says, where no logging is set up."""
+"""The output of an orderly stop without logging set up."""
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
-"""Seconds to wait for a line before something must be wrong."""
+"""Seconds to wait for a line of output before the test fails."""
 
 SUPERVISE = (
     "import json, sys\n"
@@ -51,7 +51,7 @@ SERVE = (
 
 
 class Parent:
-    """A process that tells lines of JSON; all that it and its children tell comes in by `heard`."""
+    """A process that prints lines of JSON; `heard` reads those of it and its children."""
 
     def __init__(self, script: str, target: str, **options: Any) -> None:
         self.process = subprocess.Popen(
@@ -83,7 +83,7 @@ class Parent:
         self._errors.put(None)
 
     def heard(self, what: str) -> list[Any]:
-        """The next line of one kind: who told it, and what."""
+        """Return the next line of one kind: its process and its values."""
         while (line := self._lines.get(timeout=PATIENCE)) is not None:
             self.told.append(line)
             self.pids.add(line[1])
@@ -93,7 +93,7 @@ class Parent:
         raise AssertionError(f"it ended without {what}; {self.told}; {self.complained('')}")
 
     def complained(self, words: str) -> str:
-        """The next line of stderr with these words, or all of it at its end."""
+        """Return the next line of stderr with this text, or all of it at its end."""
         while (line := self._errors.get(timeout=PATIENCE)) is not None:
             self.complaints += line
             if words and words in line:
@@ -105,7 +105,7 @@ class Parent:
         self.process.send_signal(number)
 
     def exit_code(self) -> int:
-        """Once it is over, and nobody who got its stdout lives any more."""
+        """Return the exit code after the process and every process with its stdout has ended."""
         code = self.process.wait(PATIENCE)
         while (line := self._lines.get(timeout=PATIENCE)) is not None:
             self.told.append(line)
@@ -150,7 +150,7 @@ def served(parents: list[Parent], target: str, **options: Any) -> Parent:
     return parents[-1]
 
 
-# --- several under one parent ---
+# --- several processes ---
 
 
 def test_a_process_that_is_killed_is_replaced_and_the_others_stay(parents: list[Parent]) -> None:
@@ -184,7 +184,7 @@ def test_a_pause_ends_when_the_parent_is_asked_to_stop(parents: list[Parent]) ->
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_whole_group_is_one_request_and_leaves_no_traceback(
     parents: list[Parent], number: signal.Signals
-) -> None:  # Ctrl-C in a terminal, or a service manager that signals every process it knows
+) -> None:  # Ctrl-C in a terminal, or a service manager that signals every process
     parent = supervised(parents, "idler", processes=2, grace=7)
     children = [parent.heard("working")[0] for _ in range(2)]
     for pid in children:
@@ -284,7 +284,7 @@ def test_the_third_signal_ends_what_blocks_the_event_loop(parents: list[Parent])
     parent = served(parents, "blocks")
     parent.heard("working")
     while parent.process.poll() is None:
-        parent.signal(signal.SIGINT)  # pending ones are taken for one: as often as it takes
+        parent.signal(signal.SIGINT)  # pending signals are merged: repeat until it ends
         with suppress(subprocess.TimeoutExpired):
             parent.process.wait(0.05)
     assert parent.exit_code() == 128 + signal.SIGINT
@@ -425,14 +425,14 @@ async def test_jobs_that_end_within_the_grace_are_recorded(parents: list[Parent]
         parent.signal(signal.SIGTERM)
         assert parent.exit_code() == 0
         counts = await backend.count_jobs()
-        waiting = counts[JobStatus.INITIAL_PENDING] + counts[JobStatus.UNKNOWN_RETRY]  # never claimed, or handed back
+        waiting = counts[JobStatus.INITIAL_PENDING] + counts[JobStatus.UNKNOWN_RETRY]  # never claimed, or released
         assert counts[JobStatus.COMPLETED] + waiting == 200
         assert len([line for line in parent.told if line[0] == "running"]) == counts[JobStatus.COMPLETED]
 
 
 @pytest.mark.parametrize(("before", "after"), [(gc.get_threshold()[0], 10_000), (900, 900)])
 def test_a_process_that_serves_takes_what_it_loaded_out_of_the_collectors_rounds(before: int, after: int) -> None:
-    """How often the others come is left as it is where somebody has set it; and afterwards all is as it was."""
+    """A threshold that the user has set stays; afterwards the old state is restored."""
     script = (
         "import gc\n"
         "from longshore.runtime.signals import serve\n"

@@ -30,29 +30,29 @@ PER_KEY = 1
 RATE = Rate(5, 1)
 KEYS = ("a", "b")
 PATIENCE = 200.0
-"""Seconds until something must be wrong, on a machine that has much else to do."""
+"""Seconds before the test fails, on a busy machine."""
 _SIDE_BY_SIDE = timedelta(milliseconds=25)
-"""PostgreSQL's writers take the time before they wait for anybody, so an end may be dated a little after a start that
-saw it. A job that should not have been started would run beside the others for 100 ms."""
+"""PostgreSQL writers read the time before they wait for locks, so an end may be dated a little after a start that saw
+it. A job that should not have been started would run beside the others for 100 ms."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that outlives a process, and that several share."""
+    """A durable store that several processes share."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'jobs.db'}"
 
 
 class Stage:
-    """The store as the test itself sees it: settings, schedules, and flows that come in while others are killed."""
+    """The store as the test uses it: settings, schedules, and flows that are added while processes are killed."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.flows = 0
 
     async def set(self) -> None:
-        """Limits of each kind, and schedules that make jobs for each of them."""
+        """Set limits of each kind, and schedules that create jobs for each of them."""
         async with connect(self.url) as backend:
             await backend.set_limits("few", running=RUNNING)
             await backend.set_limits("keyed", per_key=PER_KEY)
@@ -67,7 +67,7 @@ class Stage:
             await backend.enqueue_jobs([Job(type="slow", queue="slowly") for _ in range(15)])
 
     async def add_flow(self) -> None:
-        """Three jobs, one of them delayed, and two that wait for all of them, one after the other."""
+        """Add three jobs, one of them delayed, and two that wait for all of them, one after the other."""
         self.flows += 1
         parts = [f"flow {self.flows} part {number}" for number in range(3)]
         first = Job(id=f"flow {self.flows} whole", type="slow", queue="few", depends_on=tuple(parts))
@@ -77,7 +77,7 @@ class Stage:
             await backend.enqueue_jobs([second, first, *jobs])
 
     async def rest(self) -> list[Schedule]:
-        """Removes the schedules, and waits until every job has come to its end; returns them as they were at last."""
+        """Remove the schedules, wait until every job has ended, and return the last state of the schedules."""
         async with connect(self.url) as backend, asyncio.timeout(PATIENCE):
             schedules = await backend.get_schedules()
             for schedule in schedules:
@@ -99,7 +99,7 @@ def hire_scheduler(processes: ProcessGroup, name: str) -> StartedProcess:
     return processes.hire("0.2", name, program="scheduler_process")
 
 
-@pytest.mark.timeout(600)  # it waits out leases, beside whatever else the machine does
+@pytest.mark.timeout(600)  # it waits for leases to expire, on a busy machine
 @pytest.mark.prove
 def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrence_once_and_exceed_no_limit(
     url: str, seed: int, proving: bool
@@ -115,7 +115,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
         killed = Counter[str]()
         ends = monotonic() + seconds
         while monotonic() < ends or killed.total() < 6:
-            threading.Event().wait(chance.uniform(0.1, 0.9))  # in which everybody works
+            threading.Event().wait(chance.uniform(0.1, 0.9))  # all processes work meanwhile
             asyncio.run(stage.add_flow())
             victim = at_work.pop(chance.randrange(len(at_work)))
             victim.kill()
@@ -123,7 +123,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
             killed[hire.__name__] += 1
             at_work.append(hire(processes, f"{hire.__name__} {4 + killed[hire.__name__]}"))
         schedules = asyncio.run(stage.rest())
-    stored, history = asyncio.run(audit_at(url))  # legal pairs, epochs that increase, one end for each claim
+    stored, history = asyncio.run(audit_at(url))  # legal transitions, growing epochs, one end for each claim
     log = asyncio.run(stage.log())
     strictly = url.startswith("sqlite")
     occurrences = one_job_for_each_planned_time(schedules, stored.values())
@@ -131,7 +131,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
     assert few <= RUNNING, f"{few} ran at once in a queue for {RUNNING}"
     for key in KEYS:
         of_key = most_at_once(log, lambda job, key=key: job.concurrency_key == key, stored, strictly=strictly)  # type: ignore[misc]  # a lambda's default has no type
-        assert of_key <= PER_KEY, f"{of_key} ran at once with key {key}, which {PER_KEY} may"
+        assert of_key <= PER_KEY, f"{of_key} ran at once with key {key}, whose limit is {PER_KEY}"
     started = Counter(
         to_micros(event.occurred_at) // RATE.per_micros
         for event in log
@@ -139,7 +139,9 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
     )
     assert max(started.values()) <= RATE.count, f"{max(started.values())} began in one window for {RATE.count}"
     no_dependent_came_too_early_or_never(stage, log)
-    assert (few, max(started.values())) == (RUNNING, RATE.count), "the limits were never reached: nothing was proven"
+    assert (few, max(started.values())) == (RUNNING, RATE.count), (
+        "the limits were never reached, so the test proves nothing"
+    )
     workers, schedulers = killed["hire_worker"], killed["hire_scheduler"]
     crashes = sum(job.crashes for job in stored.values())
     print(
@@ -149,7 +151,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
 
 
 def one_job_for_each_planned_time(schedules: Iterable[Schedule], jobs: Iterable[Job]) -> int:
-    """Every planned time from the first to the last has its job, and no time has two."""
+    """Check that every planned time from the first to the last has one job."""
     planned: dict[str, list[datetime]] = defaultdict(list)
     for job in jobs:
         if job.schedule_id is not None:
@@ -163,14 +165,14 @@ def one_job_for_each_planned_time(schedules: Iterable[Schedule], jobs: Iterable[
 
 
 class Change(NamedTuple):
-    """A job began to be held, or was let go."""
+    """A job was claimed or ended."""
 
     at: datetime
     more: int
 
 
 def most_at_once(log: Iterable[JobEvent], which: Callable[[Job], bool], jobs: dict[str, Job], *, strictly: bool) -> int:
-    """By the log: how many of these jobs were held at the same time; in its own order, or by the times it tells."""
+    """Return how many of these jobs ran at the same time, by the order or the times of the log."""
     changes = []
     for event in log:
         if event.job_id is None or event.to_status is None or not which(jobs[event.job_id]):
@@ -189,7 +191,7 @@ def most_at_once(log: Iterable[JobEvent], which: Callable[[Job], bool], jobs: di
 
 
 def no_dependent_came_too_early_or_never(stage: Stage, log: Iterable[JobEvent]) -> None:
-    """Every flow came to its end, and nobody in it began before those it waits for were done."""
+    """Check that every flow ended, and that no step began before its dependencies had completed."""
     began: dict[str, datetime] = {}
     done: dict[str, datetime] = {}
     for event in log:

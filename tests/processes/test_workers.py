@@ -24,12 +24,12 @@ from tests.tcp_proxy import COMMITTED, TcpProxy
 
 LEASE = 2.0
 PATIENCE = 40.0
-"""Seconds until something must be wrong, on a machine that is busy."""
+"""Seconds before the test fails, on a busy machine."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that outlives a process, and that several share."""
+    """A durable store that several processes share."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -59,7 +59,7 @@ def many(count: int, type: str = "slow", **options: object) -> list[Job]:
 
 
 def hear(processes: ProcessGroup, enough: Callable[[StartedProcess, str], bool]) -> None:
-    """Takes in what the processes tells until it is enough."""
+    """Read the processes' output until it is enough."""
     began = monotonic()
     while True:
         hand, what, _ = processes.next_line()
@@ -70,7 +70,7 @@ def hear(processes: ProcessGroup, enough: Callable[[StartedProcess, str], bool])
 
 
 def until_all_are(url: str, statuses: set[JobStatus], within: float = PATIENCE) -> None:
-    """Waits for the store itself; with nobody's help it must come so far."""
+    """Wait until the store itself has all jobs in these statuses."""
 
     async def watch() -> None:
         async with connect(url) as backend, asyncio.timeout(within):
@@ -81,7 +81,7 @@ def until_all_are(url: str, statuses: set[JobStatus], within: float = PATIENCE) 
 
 
 def checked(url: str) -> tuple[dict[str, Job], History]:
-    """All jobs and the whole log: legal pairs, epochs that increase, one end for each claim, counts that agree."""
+    """Return all jobs and the checked log: legal transitions, growing epochs, one end for each claim, exact counts."""
     return asyncio.run(audit_at(url))
 
 
@@ -126,7 +126,7 @@ def test_workers_killed_during_jobs_lose_nothing_and_each_kill_is_counted(url: s
 
 
 def freeze(hand: StartedProcess, url: str) -> None:
-    """Stops it between two writes: whoever is stopped within one holds a file of SQLite, and keeps all others out."""
+    """Freeze it between two writes: a process frozen during one would lock a SQLite file."""
     held = None
     if url.startswith("sqlite:"):
         held = apsw.Connection(unquote(url.removeprefix("sqlite:///")))
@@ -149,17 +149,17 @@ def test_a_worker_frozen_past_its_lease_finds_its_job_taken_and_its_result_refus
         hire(processes, "awake", concurrency=1)
         until_all_are(url, {JobStatus.COMPLETED})
         frozen.signal(signal.SIGCONT)
-        add(url, many(20))  # and it works on as if nothing had been
+        add(url, many(20))  # it continues as if nothing had happened
         hear(processes, lambda hand, what: hand is frozen and what == "finished")
         until_all_are(url, {JobStatus.COMPLETED})
         stored, _ = checked(url)
         assert (stored["j"].epoch, stored["j"].crashes, stored["j"].assignee_id) == (2, 1, "awake")
         assert processes.heard("started").count(["j", 1]) == 1
-        assert ["j", 1] not in processes.heard("finished"), "the frozen one went on with a job that was not its own"
+        assert ["j", 1] not in processes.heard("finished"), "the frozen worker continued a job that it had lost"
 
 
 def test_a_worker_frozen_for_most_of_its_lease_keeps_its_job_even_just_before_a_renewal(url: str) -> None:
-    # R3: renewed at a quarter, three quarters of a lease are left at the worst moment. F09
+    # R3: renewed at a quarter of the lease, three quarters are left at the worst moment. F09
     lease = 8.0
     add(url, [Job(id="j", type="blocks the loop", payload=str(1.5 * lease).encode())])
     with ProcessGroup(url) as processes:
@@ -168,7 +168,7 @@ def test_a_worker_frozen_for_most_of_its_lease_keeps_its_job_even_just_before_a_
         hire(processes, "awake")  # it sweeps, and would run the job again
         threading.Event().wait(0.4 * lease)  # before half of the lease, when the first renewal used to be
         freeze(frozen, url)
-        threading.Event().wait(0.7 * lease)  # the fault itself: the process is frozen this long
+        threading.Event().wait(0.7 * lease)  # the injected fault: the process is frozen this long
         frozen.signal(signal.SIGCONT)
         until_all_are(url, {JobStatus.COMPLETED})
     stored, _ = checked(url)
@@ -195,9 +195,9 @@ def test_rolling_restarts_under_load_lose_nothing_and_charge_no_job_a_crash(url:
         stored, history = checked(url)
         assert all((job.crashes, job.retry_count) == (0, 0) for job in stored.values())
         assert sorted(processes.heard("started")) == sorted(processes.heard("finished")), (
-            "a running job was not let finish"
+            "a running job could not finish"
         )
-        assert len(processes.heard("finished")) == len(stored), "a job was run twice although nobody was killed"
+        assert len(processes.heard("finished")) == len(stored), "a job ran twice although no process was killed"
         print(f"{restarts} restarts, {len(stored)} jobs, {history.events} events")
 
 
@@ -234,7 +234,7 @@ def test_the_second_signal_drops_everything_at_once_and_the_lease_brings_it_back
 
 
 def test_a_program_ends_although_a_job_it_gave_back_sits_in_a_thread(url: str) -> None:
-    """F20: nothing can end that thread, and nobody waits for it."""
+    """F20: nothing can end that thread, and the process does not wait for it."""
     add(url, [Job(id="j", type="sits in a thread")])
     with ProcessGroup(url) as processes:
         hand = hire(processes, "w", "served", grace=0.2)
@@ -284,7 +284,7 @@ def test_a_job_that_blocks_the_event_loop_for_longer_than_its_lease_keeps_it(url
     with ProcessGroup(url) as processes:
         hand = hire(processes, "blocked", concurrency=1)
         hear(processes, lambda _, what: what == "started")
-        other = hire(processes, "other")  # which sweeps, and would take it
+        other = hire(processes, "other")  # it sweeps, and would claim the job
         until_all_are(url, {JobStatus.COMPLETED})
         for each in (hand, other):
             each.signal(signal.SIGTERM)

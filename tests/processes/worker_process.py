@@ -1,8 +1,8 @@
-"""A process with a real Worker in it, whose jobs tell on its output when they begin and end.
+"""A process with a real Worker, whose jobs print a line when they begin and end.
 
 Run as `python -m tests.processes.worker_process KIND URL NAME CONCURRENCY LEASE GRACE`. KIND is where jobs run: `loop`,
 `threads` or `processes`; `served` is a program run by `serve`. The type of a job says what it does. SIGTERM closes the
-worker, as a deploy does.
+worker, as a deployment does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEVER = threading.Event()
 
 
 def tell(what: str, *values: Any) -> None:
-    """One line, past all buffers."""
+    """Write one line, unbuffered."""
     os.write(1, (json.dumps([what, *values]) + "\n").encode())
 
 
@@ -55,7 +55,7 @@ async def on_the_loop(job: RunningJob) -> str:
 
 
 def hold_the_interpreter(seconds: float) -> None:
-    """One call into C that lets nobody else run Python: so long at least, by the fastest of a few shorter ones."""
+    """Call into C without releasing the interpreter for at least this long, by the fastest of a few shorter calls."""
     fastest = min(timeit.repeat(lambda: sum(range(2_000_000)), number=1, repeat=8))
     sum(range(int(2_000_000 * seconds / fastest)))
 
@@ -68,7 +68,7 @@ def in_a_thread(job: RunningJob) -> str:
 
 
 def in_a_process(job: RunningJob) -> str:
-    """Poison and plain work, by type."""
+    """Run poison or plain work, by type."""
     if job.type == "segfault":
         print("about to read at address 0", file=sys.stderr, flush=True)
         ctypes.string_at(0)
@@ -88,7 +88,7 @@ def executor(kind: str) -> Any:
 
 
 class TellingWorker(Worker):
-    """Tells when it is asked to close."""
+    """Prints a line when it is closed."""
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
         tell("stopping", force)

@@ -1,4 +1,4 @@
-"""A processes at work on a PostgreSQL that is being mistreated: how its hands are told apart, waited for and judged."""
+"""Processes that use a PostgreSQL under faults: their names, their progress and the final checks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.processes.test_killed_writers import check_promises
 
 LEASE, SWEEP = 2.0, 1.0
 HEALED_WITHIN = LEASE + SWEEP + 5
-"""Seconds after the end of a fault until all is as before."""
+"""Seconds after a fault until all processes work again."""
 STARTED_WITHIN = 25
-"""Seconds until processes that were just hired are at work, on a machine that is busy."""
+"""Seconds until new processes work, on a busy machine."""
 
 
 class Workload:
-    """Some workers and writers of a processes."""
+    """Some workers and writers of a process group."""
 
     def __init__(self, processes: ProcessGroup, workers: Sequence[str], writers: Sequence[str] = ()) -> None:
         self.processes = processes
@@ -31,7 +31,7 @@ class Workload:
         self.writers = [processes.hire("steady writer", name, url=_named(processes.url, name)) for name in writers]
 
     def until(self, there: Callable[[], bool], within: float, what: str) -> float:
-        """Seconds until it is so; fails if a hand exits meanwhile, or if it takes too long."""
+        """Return the seconds until the condition holds; fail if a process exits meanwhile, or if it takes too long."""
         began = monotonic()
         while not there():
             hand, told, values = self.processes.next_line()
@@ -40,47 +40,47 @@ class Workload:
         return monotonic() - began
 
     def all_at_work(self, within: float) -> float:
-        """Seconds until each worker has settled something anew, and each writer was given an answer."""
+        """Return the seconds until each worker has settled another job, and each writer got an answer."""
         wanted = [(hand, "settled") for hand in self.workers] + [(hand, "enqueued") for hand in self.writers]
         before = [len(hand.heard(what)) for hand, what in wanted]
 
         def there() -> bool:
             return all(len(hand.heard(what)) > told for (hand, what), told in zip(wanted, before, strict=True))
 
-        return self.until(there, within, "everybody is at work again")
+        return self.until(there, within, "all processes work again")
 
     def end(self) -> str:
-        """Has everything done, compares what was promised with what is stored, and tells how much it was."""
+        """Wait until all jobs are done, compare the answers with the store, and return a summary."""
         for hand in self.writers:
             hand.dismiss()
         began, fewest = monotonic(), None
         while left := asyncio.run(_left_at(self.processes.url)):
             if fewest is None or left < fewest:  # the writers may have been quicker than the workers
                 began, fewest = monotonic(), left
-            assert monotonic() - began < HEALED_WITHIN, f"{left} jobs are left, and nobody does them"
+            assert monotonic() - began < HEALED_WITHIN, f"{left} jobs are left, and no worker claims them"
             self.processes.next_line()
         for hand in self.workers:
             hand.dismiss()
         jobs, history = asyncio.run(audit_at(self.processes.url))
         check_promises(self.processes, jobs, history)
         promised = {job_id for (ids,) in self.processes.heard("enqueued") for job_id in ids}
-        # a writer that was told to stop while it insisted does not know whether its last one is stored
+        # a writer that was stopped during a retry does not know whether its last job is stored
         assert len(jobs.keys() - promised) <= len(self.writers), "a job was stored under two ids"
-        self.check_nobody_was_busy_for_nothing()
+        self.check_no_busy_loop()
         return f"{len(jobs)} jobs, {history.events} events, {len(self.processes.heard('unavailable'))} refusals"
 
-    def check_nobody_was_busy_for_nothing(self) -> None:
-        """Whoever was refused neither asked without a rest nor kept the processor busy until it was served."""
+    def check_no_busy_loop(self) -> None:
+        """Check that a refused process paused between calls and used little CPU."""
         for hand in [*self.workers, *self.writers]:
             refused = hand.heard("unavailable")
             for (_, used, at), (_, used_later, later) in zip(refused, refused[15:], strict=False):
-                assert later - at > 0.2, f"{hand.name} asked 15 times in {later - at:.2f} seconds"
+                assert later - at > 0.2, f"{hand.name} called 15 times in {later - at:.2f} seconds"
                 share = (used_later - used) / (later - at)
                 assert share < 0.5, f"{hand.name} used {share:.0%} of a processor while it was refused"
 
 
 def _named(url: str, name: str) -> str:
-    """The address under which a hand is known to the server by its name."""
+    """Return the URL by which the server shows a process under its name."""
     return f"{url}?application_name={name}"
 
 
