@@ -1,4 +1,4 @@
-"""Opens a store as the next process would, and looks whether all is well with it."""
+"""Opens a store as the next process would, and checks it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.checker import History
 
 
 async def all_jobs(backend: Backend) -> list[Job]:
-    """Every job stored."""
+    """All stored jobs."""
     jobs: list[Job] = []
     cursor = None
     while True:
@@ -30,7 +30,7 @@ async def all_jobs(backend: Backend) -> list[Job]:
 
 
 async def all_events(backend: Backend) -> list[JobEvent]:
-    """The whole log."""
+    """The whole event log."""
     found: list[JobEvent] = []
     while events := await backend.read_events(found[-1].cursor if found else None):
         found += events
@@ -38,7 +38,7 @@ async def all_events(backend: Backend) -> list[JobEvent]:
 
 
 def faults_inside(backend: Backend) -> list[str]:
-    """What SQLite finds wrong with its file, and what is off in the store's own bookkeeping."""
+    """What SQLite reports about its file, and errors in the store's counts and indexes."""
     if isinstance(backend, PostgresBackend):
         with backend._server.connect() as session:
             session.execute(f"SET search_path = {quoted(backend.schema)}")
@@ -52,7 +52,7 @@ def faults_inside(backend: Backend) -> list[str]:
 
 
 async def audit(backend: Backend, clock: HeldClock | None = None) -> tuple[list[Job], History]:
-    """All jobs and their history, after the store, our bookkeeping and the history were found in order."""
+    """All jobs and their history, after the store, its counts and the history were checked."""
     faults = faults_inside(backend)
     assert not faults, "\n".join(faults)
     jobs = await all_jobs(backend)
@@ -65,19 +65,19 @@ async def audit(backend: Backend, clock: HeldClock | None = None) -> tuple[list[
 
 
 async def audit_at(url: str, clock: HeldClock | None = None) -> tuple[dict[str, Job], History]:
-    """The same of the store at an address, the jobs by id."""
+    """The same for the store at an address, with the jobs by id."""
     async with connect(url, clock=clock) as backend:
         jobs, history = await audit(backend, clock)
         return {job.id: job for job in jobs}, history
 
 
 def jobs_after_a_restart(path: Path, clock: HeldClock) -> dict[str, Job]:
-    """What is stored, by id, once everything about the file was found in order."""
+    """The stored jobs by id, after the file was checked."""
 
     async def look() -> dict[str, Job]:
         async with SQLiteBackend(path, clock=clock) as backend:
             jobs, _ = await audit(backend, clock)
-            # and it goes on working
+            # and it still works
             await backend.enqueue_job(Job(id="after the restart", type="t"))
             return {job.id: job for job in jobs}
 

@@ -1,4 +1,4 @@
-"""Disks that can fail: one that remembers what was synced, for power cuts, and one that breaks at a chosen call."""
+"""Disks that can fail: one that records syncs, for power cuts, and one that fails at a chosen call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECTOR = 512
 
 
 class Deed(NamedTuple):
-    """One thing that happened, in the order it happened: to a file, or (an `ack`) to a caller."""
+    """One operation, in order: on a file, or (an `ack`) an answer to a caller."""
 
     kind: str
     """write, truncate, sync, delete, or ack."""
@@ -25,9 +25,9 @@ class Deed(NamedTuple):
 
 
 class RecordingDisk(apsw.VFS):
-    """Files in memory, and a record of every write and sync, from which the disk after a power cut can be worked out.
+    """Files in memory, and a record of every write and sync, from which the disk after a power cut is computed.
 
-    It has no shared memory, so SQLite must be told to keep its write-ahead log's index to itself: see `mounted`.
+    It has no shared memory, so SQLite must keep the index of its write-ahead log in private memory: see `mounted`.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,7 +36,7 @@ class RecordingDisk(apsw.VFS):
         super().__init__(name, "")
 
     def ack(self, what: Any) -> None:
-        """Somebody was told that this is done."""
+        """A caller got an answer."""
         self.deeds.append(Deed("ack", "", ack=what))
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Any:  # noqa: N802 - SQLite's own name
@@ -102,7 +102,7 @@ class _RecordedFile:
         return _SECTOR
 
     def xDeviceCharacteristics(self) -> int:  # noqa: N802 - SQLite's own name
-        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE  # as SQLite takes for granted on Linux
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE  # SQLite's default on Linux
 
 
 def _write(image: bytearray, offset: int, data: bytes) -> None:
@@ -112,14 +112,14 @@ def _write(image: bytearray, offset: int, data: bytes) -> None:
 
 
 class Platter:
-    """What is safely on the disk, worked out deed by deed; what is not synced waits in `pending`."""
+    """What is safely on the disk after each operation; unsynced writes are in `pending`."""
 
     def __init__(self) -> None:
         self.safe: dict[str, bytearray] = {}
         self.pending: dict[str, list[Deed]] = {}
 
     def do(self, deed: Deed) -> None:
-        """One more deed."""
+        """Apply one more operation."""
         if deed.kind in ("write", "truncate"):
             self.pending.setdefault(deed.file, []).append(deed)
         elif deed.kind == "sync":
@@ -129,10 +129,10 @@ class Platter:
             self.pending.pop(deed.file, None)
 
     def after_a_cut(self, folder: Path, survivors: Random | None = None) -> None:
-        """Lays the files out in a folder as the next start finds them.
+        """Write the files to a folder as the next start finds them.
 
-        Without `survivors` nothing unsynced is left; with it, each unsynced write was by chance written whole, in
-        part, or not at all, in any order.
+        Without `survivors` no unsynced write is left. With it, each unsynced write was randomly written whole, in part,
+        or not at all, in any order.
         """
         for file in {*self.safe, *(self.pending if survivors else ())}:
             image = bytearray(self.safe.get(file, b""))
@@ -170,7 +170,7 @@ class BreakingDisk(apsw.VFS):
         super().__init__(name, "")
 
     def call(self, kind: str) -> None:
-        """Counts a call, and lets it fail if its number has come."""
+        """Count a call, and fail if its number is reached."""
         self.calls += 1
         error = self._breaks(kind, self.calls)
         if error is not None:
@@ -200,7 +200,7 @@ class _BreakingFile(apsw.VFSFile):
 
 @contextmanager
 def mounted(disk: RecordingDisk | BreakingDisk, name: str, *, checkpoint_pages: int = 40) -> Iterator[str]:
-    """Within this, connections through the disk own their file, and checkpoint often: there is more to go wrong."""
+    """Inside the block, connections through the disk own their file and checkpoint often, so that more can go wrong."""
 
     def take_over(connection: apsw.Connection) -> None:
         if connection.open_vfs == name:

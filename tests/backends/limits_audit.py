@@ -14,7 +14,7 @@ from longshore.core.times import to_micros
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Limits that were certainly in force from one moment to another, by the store's clock."""
+    """Limits that were certainly active from one time to another, by the store's clock."""
 
     begin: datetime
     end: datetime
@@ -23,7 +23,7 @@ class InForce:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One execution: from its claim to the event that gave its free slots back (None: it still runs)."""
+    """One attempt: from its claim to the event that released its slot (None: it still runs)."""
 
     job_id: str
     start: int
@@ -31,7 +31,7 @@ class Held:
 
 
 def executions(events: Iterable[JobEvent]) -> list[Held]:
-    """Every time that a job was held. One job's events are put in order by their numbers, never by their times."""
+    """Every interval in which a job was held. The events of a job are ordered by number, never by time."""
     by_job: dict[int, list[JobEvent]] = defaultdict(list)
     for event in events:
         if event.job_uid is not None and event.to_status is not None:
@@ -55,10 +55,10 @@ def executions(events: Iterable[JobEvent]) -> list[Held]:
 def faults_of_limits(
     events: Sequence[JobEvent], in_force: Sequence[InForce], key_of: Callable[[str], str | None]
 ) -> list[str]:
-    """Every start at which more ran than may, and every window in which more started; none if all limits held.
+    """Every start above a concurrency limit, and every window with too many starts; empty if all limits held.
 
-    A limit that is lowered stops nobody: only starts are judged, each by the limits in force when it happened. What
-    started while limits were being changed is judged by none.
+    Lowering a limit stops no job: only starts are judged, each by the limits at its time. Starts while limits were
+    being changed are not judged.
     """
     held = executions(events)
     found: list[str] = []
@@ -70,7 +70,7 @@ def faults_of_limits(
 
 
 def most_at_once(events: Iterable[JobEvent], key_of: Callable[[str], str | None]) -> Mapping[str, int]:
-    """The most that ever ran at once, by key."""
+    """The most jobs that ever ran at once, by key."""
     most: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for _, change, job_id in _steps(executions(events)):
@@ -82,7 +82,7 @@ def most_at_once(events: Iterable[JobEvent], key_of: Callable[[str], str | None]
 
 
 def _steps(held: Iterable[Held]) -> list[tuple[int, int, str]]:
-    """Starts and ends in order; of one instant the ends first, for their free slots may be given on at once."""
+    """Starts and ends in order. Ends come first at equal times, because a released slot may be used at once."""
     steps = [(each.start, 1, each.job_id) for each in held]
     steps += [(each.end, -1, each.job_id) for each in held if each.end is not None]
     return sorted(steps, key=lambda step: (step[0], step[1]))
@@ -121,7 +121,7 @@ def _too_many_started(
     name_of: Callable[[str], str | None],
     rate_of: Callable[[Limits], Rate | None],
 ) -> list[str]:
-    """Windows that lie wholly within the time of one rate are judged."""
+    """Only windows entirely within the time of one rate are judged."""
     found = []
     for span in in_force:
         rate = rate_of(span.limits)

@@ -1,4 +1,4 @@
-"""Followers of PostgreSQL's event log, and whoever waits or stands in the way: what several tests of it need."""
+"""Readers of PostgreSQL's event log, waiting callers and open transactions, for several tests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from longshore.core.job import JobEvent
 PATIENCE = 20
 """Seconds after which something that should happen at once has not happened."""
 AT_ONCE = 5
-"""Seconds that count as at once on a machine that is busy; whoever waits for an open transaction waits for ever."""
+"""Seconds that count as at once on a busy machine; a caller that waits for an open transaction waits forever."""
 
 
 async def read_on(backend: Backend, after: str | None = None, limit: int = 1000) -> list[JobEvent]:
-    """All a follower sees now, page by page."""
+    """All events that a reader sees now, page by page."""
     found: list[JobEvent] = []
     while events := await backend.read_events(found[-1].cursor if found else after, limit):
         found += events
@@ -29,7 +29,7 @@ async def read_on(backend: Backend, after: str | None = None, limit: int = 1000)
 
 
 async def read_until(backend: Backend, count: int, after: str | None = None, limit: int = 1000) -> list[JobEvent]:
-    """The same, until it has seen so many: a hint that is being sent may hide the newest for a moment."""
+    """The same, until it has seen `count`: a hint that is being sent may hide the newest for a moment."""
     until = perf_counter() + PATIENCE
     found = await read_on(backend, after, limit)
     while len(found) < count:
@@ -40,7 +40,7 @@ async def read_until(backend: Backend, count: int, after: str | None = None, lim
 
 @contextmanager
 def writing(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A transaction that has written something and stays open; rolled back at the end if nobody committed it."""
+    """A transaction that has written and stays open; rolled back at the end unless it was committed."""
     connection = psycopg.connect(url)
     try:
         connection.execute("SELECT pg_current_xact_id()")
@@ -51,7 +51,7 @@ def writing(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 async def waits_for_news(backend: Backend, after: str | None = None) -> asyncio.Task[bool]:
-    """Somebody who waits for a change, and has seen all there was before; returns once they really wait."""
+    """A caller that waits for a change and has read everything before; returns once it really waits."""
     assert isinstance(backend, TransactionalBackend)
     while await backend.wait_for_change(0.2, after):
         pass
@@ -63,7 +63,7 @@ async def waits_for_news(backend: Backend, after: str | None = None) -> asyncio.
 
 
 async def somebody_waits_for_a_lock(url: str) -> None:
-    """Returns once a session of this database waits for another."""
+    """Return once a session of this database waits for another."""
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(PATIENCE), await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         while await (await connection.execute(waiting)).fetchone() is None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL schema with some thousands of rows of each kind, and what its planner says of our statements."""
+"""A PostgreSQL schema with some thousands of rows of each kind, and the planner's plans of our statements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NOW = 1_000_000_000
 JOBS = 20_000
 
 GROWING = ("jobs", "job_tags", "job_events", "job_logs", "job_dependencies", "tombstones")
-"""Tables that grow with the work done; none is ever walked through. Concurrency keys are kept only while at work."""
+"""Tables that grow with the work done; no plan scans one. Concurrency keys exist only while they are in use."""
 
-# Most jobs are over; of the others each status has its share, in ten queues, three priorities and forty keys.
+# Most jobs have ended; of the others each status has its share, in ten queues, three priorities and forty keys.
 _FILL = f"""
 INSERT INTO jobs (uid, id, queue, type, payload, options, tags, priority, lifo, max_attempts, deps_total, created_at,
     deps_left, status, eligible_at, sort_key, job_seq, updated_at, on_dependency_failure, blocked, finalized_at,
@@ -66,16 +66,16 @@ SELECT 's' || g, false, g, '{{}}' FROM generate_series(1, %(count)s::bigint, 5) 
 _EMPTIED = "; ".join(f"DELETE FROM {table}" for table in (*GROWING, "concurrency_keys", "schedules"))
 
 STATES = ("analysed", "never analysed", "analysed when small")
-"""What the planner knows of the tables: all, nothing, or what was true a while ago."""
+"""The planner's statistics of the tables: complete, missing, or outdated."""
 
 
 def make_schema(url: str, state: str) -> Statements:
-    """A filled schema of this name; returns the statements written for it."""
+    """A filled schema of this name; return its statements."""
     prepare(Server(url), state)
     with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         connection.execute(f"SET search_path = {quoted(state)}")
         for (table,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (state,)):
-            connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")  # nobody else looks meanwhile
+            connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")  # no other session uses it
         if state == "analysed when small":
             connection.execute(_FILL.replace("%(count)s", "100"))
             connection.execute("ANALYZE")
@@ -87,13 +87,13 @@ def make_schema(url: str, state: str) -> Statements:
 
 
 def statements(sql: Statements) -> list[str]:
-    """All that can be planned; the others are COPY or DDL."""
+    """All statements that have a plan; the others are COPY or DDL."""
     plannable = re.compile("SELECT|INSERT|UPDATE|DELETE|WITH")
     return sorted(name for name in sql.names() if plannable.match(getattr(sql, name)))
 
 
 class Node(NamedTuple):
-    """One step of a plan."""
+    """One node of a plan."""
 
     kind: str
     table: str
@@ -103,14 +103,14 @@ class Node(NamedTuple):
 
 
 def plan(connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None) -> list[Node]:
-    """How PostgreSQL would run it: with these values, or without knowing any, as after the fifth use."""
+    """The plan: with these values, or a generic one, as after the fifth use."""
     return list(_nodes(explained(connection, statement, values)["Plan"]))
 
 
 def explained(
     connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None
 ) -> dict[str, Any]:
-    """The plan that PostgreSQL reports, with its cost and whether it would be compiled."""
+    """The plan as JSON, with its cost and whether it would be compiled."""
     with planned(connection, statement, values) as execute:
         row = connection.execute(f"EXPLAIN (FORMAT json) {execute}".encode()).fetchone()
         assert row is not None
@@ -122,7 +122,7 @@ def explained(
 def planned(
     connection: psycopg.Connection[Any], statement: str, values: Sequence[object] | None = None
 ) -> Iterator[str]:
-    """Prepares the statement, and gives the text that executes it: with these values, or with a generic plan."""
+    """Prepare the statement, and return the text that executes it: with these values, or with a generic plan."""
     mode = "force_generic_plan" if values is None else "force_custom_plan"
     count = max(map(int, re.findall(r"\$(\d+)", statement)), default=0)
     given = ["NULL"] * count if values is None else [_literal(value) for value in values]

@@ -1,4 +1,4 @@
-"""A durable store beside the one in memory: how one is opened for a run, and what is known of it from inside."""
+"""A durable store that is compared with memory: how to open one for a run, and how to inspect it."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from tests.backends.upkeep import internal_faults
 
 
 class SecondStore(ABC):
-    """One store, empty at first, with a connection of its own to look inside."""
+    """One store, empty at first, with a separate connection to inspect it."""
 
     name: str
     backend: Backend
 
     @abstractmethod
     def events_written(self) -> int:
-        """How many events were committed since this was last asked, whether or not a follower may read them yet."""
+        """The number of events committed since the last call, whether or not they can be read yet."""
 
     @abstractmethod
     def faults(self) -> list[str]:
-        """What is wrong with the store's own bookkeeping."""
+        """Errors in the store's counts and indexes."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Removes what the run left; the backend is closed by then."""
+        """Remove what the run left; the backend is closed by then."""
 
 
 OpenStore = Callable[[Clock], SecondStore]
 
 
 class SQLiteStore(SecondStore):
-    """A file of its own."""
+    """A separate file."""
 
     name = "SQLite"
 
     def __init__(self, clock: Clock) -> None:
-        memory_disk = Path("/dev/shm")  # nothing here is about durability, and a real disk is ten times slower
+        memory_disk = Path("/dev/shm")  # durability is not tested here, and a real disk is ten times slower
         self._folder = Path(tempfile.mkdtemp(dir=memory_disk if memory_disk.is_dir() else None))
         self.backend = SQLiteBackend(self._folder / "jobs.db", clock=clock)
         self._inside = self.backend.new_connection()
@@ -65,10 +65,10 @@ class SQLiteStore(SecondStore):
 
 
 class PostgresStore(SecondStore):
-    """The schema of a database that many runs use in turn.
+    """The schema of a database that many runs share in turn.
 
-    Emptying it takes one millisecond, a schema of its own thirty, and a database more than that. The uids of one run
-    begin where those of the run before ended.
+    Emptying it takes one millisecond, a new schema thirty, and a new database longer. The uids of a run continue those
+    of the run before.
     """
 
     name = "PostgreSQL"

@@ -1,4 +1,4 @@
-"""The benchmarks compare the product with bare SQL that leaves the same rows; else they refuse to run."""
+"""The benchmarks compare the product with plain SQL that leaves the same rows; otherwise they refuse to run."""
 
 from contextlib import closing
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Data migration: what was in the file is in the database afterwards, all of it and once."""
+"""Data migration: the database has everything that was in the file, once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def database(postgres_url: str, clock: HeldClock) -> Iterator[PostgresBackend]:
 
 
 async def picture(backend: Backend) -> dict[str, Any]:
-    """All that the operations return, except for workers, which are not copied."""
+    """Everything that the operations return, except for workers, which are not copied."""
     jobs = await all_jobs(backend)
     return shown_all(
         {
@@ -74,13 +74,13 @@ async def picture(backend: Backend) -> dict[str, Any]:
 
 
 def shown_all(picture: dict[str, Any]) -> dict[str, Any]:
-    """Cursors are of their own log; the tokens of leases, though, must be the same."""
+    """Cursors belong to one log, but lease tokens must be equal."""
     events = [dataclasses.replace(event, cursor="*") for event in picture["events"]]
     return {**picture, "events": events}
 
 
 async def fill(backend: SQLiteBackend, clock: HeldClock) -> None:
-    """One of everything a store can keep."""
+    """One of everything that a store can keep."""
     for status in JobStatus:
         await job_in(backend, status, f"in {status}", queue="north")
     for number, name in enumerate(ODD_NAMES):
@@ -110,7 +110,7 @@ async def fill(backend: SQLiteBackend, clock: HeldClock) -> None:
 
 
 def filled(file: SQLiteBackend, jobs: int) -> None:
-    """A file with so many plain jobs, a quarter of them done."""
+    """A file with this many plain jobs, a quarter of them completed."""
 
     async def work() -> None:
         for start in range(0, jobs, 5_000):
@@ -124,16 +124,16 @@ def filled(file: SQLiteBackend, jobs: int) -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few jobs are many blocks."""
+    """Small blocks, so that few jobs fill many."""
     monkeypatch.setattr(data_migration, "BLOCK", 3)
 
 
 class Interrupted(Exception):
-    """Stands for a kill between two rows."""
+    """Simulates a kill between two rows."""
 
 
 def interrupt_after(rows: int) -> Any:
-    """Told of progress, it ends the move when so much is done."""
+    """A progress callback that ends the copy at this point."""
 
     def tell(step: Step) -> None:
         if step.done >= rows:
@@ -142,7 +142,7 @@ def interrupt_after(rows: int) -> Any:
     return tell
 
 
-# -- what arrives
+# -- the copy
 
 
 async def test_everything_arrives_and_nothing_of_the_source_changes(
@@ -164,7 +164,7 @@ async def test_everything_arrives_and_nothing_of_the_source_changes(
     await audit(database, clock)
 
 
-async def test_a_cursor_of_the_old_log_has_expired_and_the_new_log_goes_on(
+async def test_a_cursor_of_the_old_log_has_expired_and_the_new_log_continues(
     file: SQLiteBackend, database: PostgresBackend
 ) -> None:
     await file.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(3)])
@@ -199,7 +199,7 @@ async def test_pruned_events_are_pruned_on_from_the_start_of_what_is_left(
         await database.read_events(first)
 
 
-async def test_an_empty_house_is_moved_too(file: SQLiteBackend, database: PostgresBackend) -> None:
+async def test_an_empty_store_is_copied_too(file: SQLiteBackend, database: PostgresBackend) -> None:
     await file.count_jobs()
     report = await asyncio.to_thread(move, file, database)
     assert set(report.inventory.tables.values()) == {0}
@@ -208,7 +208,7 @@ async def test_an_empty_house_is_moved_too(file: SQLiteBackend, database: Postgr
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_after_a_move_in_the_middle_of_a_random_walk_all_goes_on_the_same(
+def test_a_random_walk_continues_the_same_after_a_copy(
     part: int, postgres_url: str, seed: int, small_blocks: None
 ) -> None:
     stores = TwoStores(SQLiteStore)
@@ -226,7 +226,7 @@ def test_after_a_move_in_the_middle_of_a_random_walk_all_goes_on_the_same(
 
 
 def carry_over(stores: TwoStores, url: str) -> None:
-    """From here on it is the database that is driven beside memory; leases go on, cursors do not."""
+    """From here on the database is compared with memory; leases continue, cursors do not."""
     file = stores.second
     assert isinstance(file, SQLiteStore)
     assert isinstance(file.backend, SQLiteBackend)
@@ -243,7 +243,7 @@ def carry_over(stores: TwoStores, url: str) -> None:
 
 
 def bring_workers(file: SQLiteStore, url: str) -> None:
-    """Workers are not copied; here they are added, so that the walk can go on."""
+    """Workers are not copied; they are added here so that the walk can continue."""
     workers = file._inside.execute("SELECT id, seen_at, body FROM workers").fetchall()
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         cursor.executemany("INSERT INTO longshore.workers VALUES (%s, %s, %s)", workers)
@@ -259,14 +259,14 @@ def test_twenty_thousand_jobs_take_a_moment(file: SQLiteBackend, database: Postg
     assert told[-1].done == told[-1].total == sum(report.copied.values()) == 50_000
 
 
-# -- stopped half-way
+# -- unfinished copies
 
 
-def test_a_house_that_is_half_moved_is_closed_until_the_move_is_finished(
+def test_a_partly_copied_store_is_closed_until_the_copy_is_finished(
     file: SQLiteBackend, database: PostgresBackend, postgres_url: str, small_blocks: None
 ) -> None:
     filled(file, 40)
-    asyncio.run(database.count_jobs())  # this one was opened before the move began
+    asyncio.run(database.count_jobs())  # opened before the copy began
     with pytest.raises(Interrupted):
         move(file, database, on_step=interrupt_after(20))
     for early in (
@@ -289,10 +289,10 @@ def test_a_house_that_is_half_moved_is_closed_until_the_move_is_finished(
 
 
 @pytest.mark.parametrize("turn", range(6))
-def test_a_source_that_goes_on_between_two_runs_is_moved_as_it_is_at_the_last(
+def test_changes_of_the_source_between_two_runs_are_copied(
     turn: int, file: SQLiteBackend, database: PostgresBackend, clock: HeldClock, seed: int, small_blocks: None
 ) -> None:
-    """Ids and keys used again, jobs that changed or went, events pruned, a checkpoint written under a still clock."""
+    """Reused ids and keys, changed and removed jobs, pruned events, a checkpoint written under a stopped clock."""
     chance = Random(seed + turn)
 
     async def go_on() -> None:
@@ -301,7 +301,7 @@ def test_a_source_that_goes_on_between_two_runs_is_moved_as_it_is_at_the_last(
         names = chance.sample(waiting, 6)
         await file.cancel_jobs(job_ids=names[:3])
         await file.delete_jobs(job_ids=names[:3])
-        clock.advance(timedelta(hours=25))  # by now their keys are free again
+        clock.advance(timedelta(hours=25))  # their keys are free again
         await file.enqueue_jobs([Job(id=name, type="again", idempotency_key=name) for name in names[:3]])
         await file.save_checkpoint(names[3], {"page": chance.random()})
         await file.append_log(names[4], "went on")
@@ -345,7 +345,7 @@ def test_a_run_that_was_overtaken_by_another_writes_nothing_more(
     assert asyncio.run(picture(database)) == asyncio.run(picture(file))
 
 
-def test_a_move_that_was_finished_is_told_so_and_not_done_again(file: SQLiteBackend, database: PostgresBackend) -> None:
+def test_a_finished_copy_is_reported_and_not_repeated(file: SQLiteBackend, database: PostgresBackend) -> None:
     filled(file, 8)
     move(file, database)
     asyncio.run(database.dequeue_jobs("w"))
@@ -373,7 +373,7 @@ def test_what_is_written_meanwhile_is_brought_too(
     assert asyncio.run(picture(database)) == asyncio.run(picture(file))
 
 
-def test_of_what_is_written_without_end_the_last_stays_behind_and_is_told(
+def test_events_written_until_the_end_are_reported_as_left_behind(
     file: SQLiteBackend, database: PostgresBackend, small_blocks: None
 ) -> None:
     filled(file, 40)
@@ -392,7 +392,7 @@ def test_of_what_is_written_without_end_the_last_stays_behind_and_is_told(
 def test_a_job_that_waits_for_one_less_than_before_is_brought_again(
     file: SQLiteBackend, database: PostgresBackend, small_blocks: None
 ) -> None:
-    """No event tells of it: all that changes is a number in the row of a job that goes on waiting."""
+    """No event records it: only a number changes in the row of a job that still waits."""
     asyncio.run(file.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(6)]))
     asyncio.run(file.enqueue_jobs([Job(id=f"d{number}", type="t", depends_on=("j0", "j1")) for number in range(6)]))
     with pytest.raises(Interrupted):
@@ -406,14 +406,14 @@ def test_a_job_that_waits_for_one_less_than_before_is_brought_again(
     assert len(asyncio.run(database.dequeue_jobs("w", limit=20))) == 10
 
 
-# -- what is refused
+# -- rejected copies
 
 
-async def test_a_house_where_somebody_works_is_not_moved_unless_asked(
+async def test_a_store_with_active_workers_is_copied_only_on_request(
     file: SQLiteBackend, database: PostgresBackend, clock: HeldClock
 ) -> None:
     await file.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(4)])
-    await file.heartbeat_worker(WorkerInfo(id="mail-0", state="stopped"))  # one that said so is no sign of life
+    await file.heartbeat_worker(WorkerInfo(id="mail-0", state="stopped"))  # not active
     await file.heartbeat_worker(WorkerInfo(id="mail-1"))
     clock.advance(12)
     with pytest.raises(MoveRefused, match=r"in use: worker mail-1 sent a heartbeat 12 seconds ago\..*--while-live"):
@@ -431,7 +431,7 @@ async def test_a_house_where_somebody_works_is_not_moved_unless_asked(
     assert held.lease is not None
 
 
-async def test_a_lease_is_good_in_the_new_house_and_ends_there(
+async def test_a_lease_is_valid_in_the_new_store_and_expires_there(
     file: SQLiteBackend, database: PostgresBackend, clock: HeldClock
 ) -> None:
     await file.enqueue_jobs([Job(id="kept", type="t"), Job(id="lost", type="t")])
@@ -442,12 +442,12 @@ async def test_a_lease_is_good_in_the_new_house_and_ends_there(
     assert [job.id for job in await database.reclaim_expired_leases()] == ["lost"]
 
 
-async def test_a_target_with_jobs_or_settings_of_its_own_is_refused_and_left_as_it_is(
+async def test_a_target_with_other_jobs_or_settings_is_rejected_and_not_changed(
     file: SQLiteBackend, database: PostgresBackend
 ) -> None:
     await file.enqueue_job(Job(id="here", type="t"))
     await database.enqueue_job(Job(id="there", type="t"))
-    with pytest.raises(MoveRefused, match="jobs, schedules or settings of its own"):
+    with pytest.raises(MoveRefused, match="has other jobs, schedules or settings"):
         await asyncio.to_thread(move, file, database)
     assert [job.id for job in await database.dequeue_jobs("w")] == ["there"]
 
@@ -487,10 +487,10 @@ def test_a_move_goes_through_a_pooler_that_changes_sessions_with_each_transactio
         asyncio.run(database.close())
 
 
-def test_a_house_that_does_not_agree_in_the_end_stays_closed(
+def test_a_store_that_differs_in_the_end_stays_closed(
     file: SQLiteBackend, database: PostgresBackend, postgres_url: str, small_blocks: None
 ) -> None:
-    """Somebody who does not ask changes what was copied already."""
+    """Another process changes what was copied already."""
     filled(file, 40)
 
     def meddle(step: Step) -> None:
@@ -512,7 +512,7 @@ def test_statuses_have_different_numbers_in_a_digest() -> None:
     assert len(numbers) == len(JobStatus)
 
 
-def test_the_stores_are_houses(file: SQLiteBackend, database: PostgresBackend) -> None:
+def test_the_stores_implement_the_copy_protocols(file: SQLiteBackend, database: PostgresBackend) -> None:
     """For the type checker more than for the run."""
     with file.copy_out() as old, database.copy_in() as new:
         houses: tuple[Source, Target] = (old, new)
@@ -540,7 +540,7 @@ def test_a_store_moved_to_a_database_can_be_moved_back_to_a_file(
     with pytest.raises(CursorExpired):
         asyncio.run(back.read_events(cursor))
     asyncio.run(back.close())
-    assert "log" not in caplog.text  # an emptied log is no lost one
+    assert "log" not in caplog.text  # an emptied log is not a lost one
 
 
 def test_an_interrupted_move_to_a_file_continues_and_includes_later_changes(

@@ -1,4 +1,4 @@
-"""A store with jobs, opened by code with one more migration: the jobs get what that migration changes."""
+"""A store with jobs, opened by code with one more migration: the migration changes the jobs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def with_one_more(every: Sequence[Migration], **words: str) -> tuple[Migration, 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def old_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
-    """Fills a store, and returns the URL by which code with one more migration finds it."""
+    """Fill a store, and return the URL for code with one more migration."""
 
     def in_file(statements: Sequence[str]) -> str:
         path = tmp_path / "jobs.db"

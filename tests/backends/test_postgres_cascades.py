@@ -1,4 +1,4 @@
-"""What follows from one end on PostgreSQL: however many are stopped by it in turn, it takes as many statements."""
+"""The cascade after one end on PostgreSQL takes the same number of statements for any number of stopped jobs."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ async def test_a_long_chain_is_stopped_in_as_many_statements_as_a_short_one(
         short = await cost_of_stopping([f"short {number}" for number in range(3)])
         long = await cost_of_stopping([f"long {number}" for number in range(300)])
         assert (await backend.count_jobs())[JobStatus.UNSCHEDULED] == 303
-    assert long < short + 5  # hints that are sent meanwhile count, too
+    assert long < short + 5  # hints sent meanwhile count, too

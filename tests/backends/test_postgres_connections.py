@@ -1,4 +1,4 @@
-"""Too few connections, or a pooler that hands each transaction to another session: slower perhaps, never wrong."""
+"""Too few connections, or a pooler that gives each transaction another session: slower, but never wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.postgres_server import connect as connect_to
 
 MOST = 12
 WAIT = 3.0
-"""Seconds these backends wait for a connection: longer than the pool pauses between two tries to make one."""
+"""Seconds for which these backends wait for a connection: longer than the pool's pause between two tries."""
 
 
 # --- too few connections ---
@@ -46,7 +46,7 @@ def take_all(url: str, until_the_end: ExitStack) -> list[Connection]:
             return taken
 
 
-async def test_a_server_without_a_connection_left_is_waited_for_then_told_in_plain_words_and_heals(
+async def test_a_server_without_free_connections_is_retried_then_reported_and_recovers(
     small_url: str,
 ) -> None:
     with ExitStack() as until_the_end:
@@ -101,7 +101,7 @@ def pooler(postgres_url: str) -> Iterator[Pooler]:
 
 
 def prepared(pooler: Pooler) -> int:
-    """How many statements were prepared by name, in any session behind the pooler."""
+    """The number of statements prepared by name, in any session behind the pooler."""
     found = 0
     for _ in range(6):
         with psycopg.connect(pooler.url, prepare_threshold=None) as session:
@@ -111,7 +111,7 @@ def prepared(pooler: Pooler) -> int:
 
 
 async def a_life_of_everything(backend: Backend, name: str) -> None:
-    """Most verbs once, several of them in bulk and in many statements."""
+    """Most operations once, several of them in bulk and in many statements."""
     ids = [f"{name}{number}" for number in range(120)]
     await backend.enqueue_jobs([Job(id=job_id, type="t", queue=name, tags=["all"]) for job_id in ids])
     await backend.enqueue_job(Job(id=f"{name} child", type="t", queue=name, depends_on=[ids[0]]))
@@ -150,7 +150,7 @@ async def test_behind_a_pooler_every_verb_is_right_and_no_statement_is_prepared(
     assert len(jobs) == 6 * 121
 
 
-async def test_behind_a_pooler_whoever_waits_is_woken_by_looking(pooler: Pooler, postgres_url: str) -> None:
+async def test_behind_a_pooler_waiting_callers_are_woken_by_polling(pooler: Pooler, postgres_url: str) -> None:
     async with connect(pooler.url, poll_seconds=0.1) as backend, connect(postgres_url) as direct:
         await direct.enqueue_job(Job(id="first", type="t"))
         while await backend.wait_for_change(0.3):

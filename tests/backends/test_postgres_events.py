@@ -1,4 +1,4 @@
-"""PostgreSQL's event log never skips: each way in which a follower could miss an event, staged."""
+"""PostgreSQL's event log never skips: each way in which a reader could miss an event, staged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from longshore.backends.postgres.change_notifier import Hints
 from longshore.core.clock import HeldClock
 from longshore.core.errors import BackendUnavailable, CursorExpired, LeaseLost
 from longshore.core.job import JobEvent, Lease
-from longshore.runtime.doctor import check_up
+from longshore.runtime.doctor import examine
 from tests.backends.postgres_following import (
     AT_ONCE,
     read_on,
@@ -47,7 +47,7 @@ async def backend(postgres_url: str) -> AsyncIterator[Backend]:
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Server]:
-    """One that may be dumped, stopped and set back."""
+    """A server that may be dumped, stopped and restored."""
     with Server() as server:
         yield server
 
@@ -60,7 +60,7 @@ def new_job(name: str, **fields: object) -> Job:
     return Job(id=name, type="t").replace(**fields)
 
 
-# --- transactions that end late ---
+# --- late commits ---
 
 
 async def test_a_follower_misses_no_event_of_a_transaction_that_commits_late(
@@ -71,14 +71,12 @@ async def test_a_follower_misses_no_event_of_a_transaction_that_commits_late(
     with writing(postgres_url) as late:
         await backend.enqueue_jobs([new_job("late")], connection=late)
         await backend.enqueue_job(new_job("meanwhile"))
-        assert await read_on(backend, before.cursor) == []  # passing "meanwhile" would be to lose "late"
+        assert await read_on(backend, before.cursor) == []  # reading past "meanwhile" would lose "late"
         late.commit()
         assert sorted(map(str, ids(await read_until(backend, 2, before.cursor)))) == ["late", "meanwhile"]
 
 
-async def test_whoever_begins_at_the_end_hears_of_a_transaction_that_was_open_then(
-    backend: Backend, postgres_url: str
-) -> None:
+async def test_a_reader_from_the_end_sees_a_transaction_that_was_open_then(backend: Backend, postgres_url: str) -> None:
     await backend.enqueue_job(new_job("before"))
     (before,) = await read_until(backend, 1)
     with writing(postgres_url) as late:
@@ -107,7 +105,7 @@ async def test_what_came_before_a_late_transaction_is_read_while_it_is_open(
 async def test_a_late_transaction_of_one_queue_is_not_passed_by_a_follower_of_another(
     backend: Backend, postgres_url: str
 ) -> None:
-    """A follower of one queue remembers up to where the log has nothing for it: never beyond what is still open."""
+    """A reader of one queue remembers where the log has nothing for it, but never beyond an open transaction."""
     with writing(postgres_url) as late:
         await backend.enqueue_jobs([new_job("late", queue="quiet")], connection=late)
         await backend.enqueue_jobs([new_job(f"busy {n}", queue="busy") for n in range(100)])
@@ -168,7 +166,7 @@ async def test_nothing_but_the_follower_waits_for_an_open_transaction(backend: B
     ]
 
 
-async def test_whoever_waits_after_a_cursor_is_woken_when_the_late_transaction_ends(
+async def test_a_caller_waiting_after_a_cursor_is_woken_when_the_late_transaction_ends(
     backend: Backend, postgres_url: str
 ) -> None:
     await backend.enqueue_job(new_job("before"))
@@ -177,7 +175,7 @@ async def test_whoever_waits_after_a_cursor_is_woken_when_the_late_transaction_e
         await backend.enqueue_job(new_job("hidden"))
         assert await read_on(backend, before.cursor) == []
         waiting = await waits_for_news(backend, after=before.cursor)
-        late.rollback()  # nothing is committed and nobody is told, but a follower may go on from here
+        late.rollback()  # nothing is committed and no hint is sent, but the events after it become readable
         async with asyncio.timeout(AT_ONCE):
             while await read_on(backend, before.cursor) == []:
                 await waiting
@@ -185,24 +183,24 @@ async def test_whoever_waits_after_a_cursor_is_woken_when_the_late_transaction_e
             await waiting
 
 
-# --- looking, where no hint arrives ---
+# --- polling without hints ---
 
 
 @pytest.fixture
 async def waiter(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
-    """Another process, behind a pooler that passes no hints on."""
+    """Another process, behind a pooler that passes on no hints."""
     monkeypatch.setattr(Hints, "tell", lambda _hints, _queues: None)
     async with connect(postgres_url, poll_seconds=0.02) as opened:
         yield opened
 
 
-async def test_whoever_waits_finds_by_looking_what_no_hint_told(
+async def test_a_waiting_caller_finds_by_polling_what_no_hint_reported(
     backend: Backend, waiter: Backend, postgres_url: str
 ) -> None:
     waiting = await waits_for_news(waiter)
     await backend.enqueue_job(new_job("a"))
     assert await waiting
-    with writing(postgres_url):  # open since long ago, and still: nobody reads through all that came since
+    with writing(postgres_url):  # open for a long time: no reader scans everything since
         waiting = await waits_for_news(waiter)
         await backend.enqueue_job(new_job("b"))
         assert await waiting
@@ -211,7 +209,7 @@ async def test_whoever_waits_finds_by_looking_what_no_hint_told(
     assert await waiting
 
 
-async def test_and_the_end_of_a_job_that_was_told_of_by_a_later_transaction_already(
+async def test_the_end_of_a_job_that_a_later_transaction_recorded_already_is_in_order(
     backend: Backend, waiter: Backend, postgres_url: str
 ) -> None:
     await backend.enqueue_jobs([new_job(name) for name in "abc"])
@@ -233,7 +231,7 @@ async def test_pages_of_one_give_every_event_once_and_each_jobs_events_in_their_
     backend: Backend, postgres_url: str
 ) -> None:
     with writing(postgres_url) as late:
-        for number in range(5):  # numbers of two transactions that take turns
+        for number in range(5):  # alternating between the two transactions
             await backend.enqueue_jobs([new_job(f"late {number}")], connection=late)
             await backend.enqueue_jobs([new_job(f"own {number}"), new_job(f"child {number}", depends_on=["never"])])
         late.commit()
@@ -248,13 +246,13 @@ async def test_pages_of_one_give_every_event_once_and_each_jobs_events_in_their_
     with psycopg.connect(postgres_url) as connection:
         stored = connection.execute("SELECT job_id, job_seq FROM longshore.job_events ORDER BY xid, n").fetchall()
         places = connection.execute("SELECT xid::text::bigint, n FROM longshore.job_events ORDER BY n").fetchall()
-    assert places != sorted(places)  # or the two transactions did not take turns, and this shows nothing
+    assert places != sorted(places)  # otherwise the two transactions did not alternate
     assert [(event.job_id, event.job_seq) for event in pages] == stored
     assert out_of_order(pages) == []
 
 
 def out_of_order(events: list[JobEvent]) -> list[JobEvent]:
-    """Events that do not follow the one before them in the life of their job."""
+    """Events that do not follow the previous one of their job."""
     last: Counter[int | None] = Counter()
     wrong = []
     for event in events:
@@ -266,7 +264,7 @@ def out_of_order(events: list[JobEvent]) -> list[JobEvent]:
 
 @asynccontextmanager
 async def held_up_at_its_second_job(calling: Coroutine[Any, Any, object], url: str, second: str) -> AsyncIterator[None]:
-    """The call has written already, so its transaction has a number, and it waits for the second of its jobs."""
+    """The call has written already, so its transaction has an xid, and it waits for the second of its jobs."""
     with psycopg.connect(url) as holder:
         holder.execute("SELECT 1 FROM longshore.jobs WHERE id = %s FOR UPDATE", (second,))
         task = asyncio.create_task(calling)
@@ -279,7 +277,7 @@ async def held_up_at_its_second_job(calling: Coroutine[Any, Any, object], url: s
 async def test_a_jobs_events_are_in_order_even_if_the_later_one_is_of_the_older_transaction(
     backend: Backend, postgres_url: str
 ) -> None:
-    """Transactions are numbered when they first write; by then another, with a later number, may be through."""
+    """A transaction gets its xid at its first write; by then one with a later xid may have committed."""
     await backend.enqueue_jobs([new_job(name) for name in "abc"])
     jobs = await backend.dequeue_jobs("w", limit=3)
     outcomes = [Outcome(job.id, job.lease) for job in jobs]
@@ -319,7 +317,7 @@ async def test_very_many_events_of_one_transaction_are_read_completely(
     print(f"{count} events of one transaction")
 
 
-# --- many at once ---
+# --- concurrent writers ---
 
 
 class Writers:
@@ -341,7 +339,7 @@ class Writers:
         try:
             asyncio.run(self._write(Random(f"{seed} {number}"), number))
         except BaseException as failure:
-            # whatever it is, the test's own thread must hear of it
+            # the test's thread must get any error
             self.failures.append(failure)
 
     async def _write(self, chance: Random, number: int) -> None:
@@ -391,7 +389,7 @@ async def test_a_follower_sees_every_event_of_several_writers_exactly_once(
     print(f"{len(stored)} events")
 
 
-# --- copies, and logs that were set back ---
+# --- copies and restored logs ---
 
 
 async def some_history(url: str) -> list[JobEvent]:
@@ -404,7 +402,7 @@ async def some_history(url: str) -> list[JobEvent]:
 
 
 async def begins_a_new_log(url: str, old: list[JobEvent]) -> None:
-    """What must hold for a copy: old cursors are refused, nothing old is lost, and all that is new is seen."""
+    """What must hold for a copy: old cursors are rejected, no old event is lost, and all new ones are seen."""
     async with connect(url) as backend:
         for event in (old[0], old[-1]):
             with pytest.raises(CursorExpired, match="another event log"):
@@ -416,7 +414,7 @@ async def begins_a_new_log(url: str, old: list[JobEvent]) -> None:
         assert await waiting
         assert ids(await read_until(backend, 1, copied[-1].cursor)) == ["new"]
         assert [event.cursor for event in await read_on(backend)][: len(old)] == [event.cursor for event in copied]
-    async with connect(url) as again:  # and it stays the same log from now on
+    async with connect(url) as again:  # it stays the same log from now on
         assert ids(await again.read_events(copied[-1].cursor)) == ["new"]
 
 
@@ -432,7 +430,7 @@ async def test_a_database_made_from_ours_as_a_template_begins_a_new_log(
         await begins_a_new_log(copy, old)
     finally:
         postgres_clones.drop(copy)
-    async with connect(postgres_url) as backend:  # the one it was made from goes on as ever
+    async with connect(postgres_url) as backend:  # the original still works
         await backend.enqueue_job(new_job("own"))
         assert ids(await read_until(backend, 1, old[-1].cursor)) == ["own"]
 
@@ -448,7 +446,7 @@ def restore(server: Server, source: Path, url: str, *options: str) -> None:
 
 def keep_a_copy(server: Server) -> None:
     server.stop()
-    # with its owner, who is another account if we are root
+    # with its owner, which is another account if we are root
     subprocess.run(["cp", "--archive", server.folder / "data", server.folder / "copy"], check=True)
     server.start()
 
@@ -472,8 +470,8 @@ async def test_a_restored_dump_begins_a_new_log(own_server: Server, tmp_path: Pa
 async def test_a_dump_of_a_server_far_ahead_begins_a_new_log_on_a_young_one(
     own_server: Server, postgres_url: str, tmp_path: Path
 ) -> None:
-    """Beside the old transaction numbers the new server's are small: taken for a place in the log, they would hide
-    whatever is new."""
+    """The new server's transaction ids are small compared with the old ones: as positions in the log they would hide
+    new events."""
     url = own_server.create_database("ahead")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DO $$ BEGIN FOR n IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$")
@@ -521,7 +519,7 @@ async def test_a_cursor_ahead_of_a_log_that_was_set_back_is_refused() -> None:
             assert ids(await read_until(backend, 1, old[-1].cursor)) == ["new"]
 
 
-# --- what was pruned ---
+# --- pruning ---
 
 
 async def test_a_cursor_whose_followers_were_pruned_is_refused(postgres_url: str) -> None:
@@ -539,13 +537,13 @@ async def test_a_cursor_whose_followers_were_pruned_is_refused(postgres_url: str
             await backend.read_events(old[0].cursor)
         with pytest.raises(CursorExpired, match="pruned"):
             await backend.read_events(old[0].cursor, queue="a")
-        assert ids(await backend.read_events(old[0].cursor, queue="b")) == ["b1"]  # nothing of b's was pruned
+        assert ids(await backend.read_events(old[0].cursor, queue="b")) == ["b1"]  # no event of queue b was pruned
         assert ids(await backend.read_events(old[2].cursor)) == ["a3"]
         assert ids(await read_on(backend)) == ["b1", "a3"]
 
 
 async def test_pruning_stops_before_a_transaction_that_is_still_open(postgres_url: str) -> None:
-    """Marked as pruned beyond it, its events would be refused or never be pruned."""
+    """If it were marked as pruned beyond it, its events would be rejected or never be pruned."""
     clock = HeldClock()
     async with connect(postgres_url, clock=clock) as backend:
         await backend.set_retention("a", events=60)
@@ -586,16 +584,16 @@ async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repe
             dump(own_server, url, tmp_path / "dump")
     async with connect(url, wait_seconds=20) as backend:
         first = await claimed_once(backend)
-        for number in range(5):  # the last of them after more than a second
-            backend._runner._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
+        for number in range(5):  # the last one after more than a second
+            backend._runner._next_xid_check = 0  # type: ignore[attr-defined]  # no test sleeps
             await backend.enqueue_job(new_job(f"lost {number}"))
         if form == "files":
             set_back(own_server)
         else:
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute("DROP SCHEMA longshore CASCADE")
-            restore(own_server, tmp_path / "dump", url)  # no connection of the backend ends by it
-            backend._runner._numbered_next = 0  # type: ignore[attr-defined]  # no test sleeps
+            restore(own_server, tmp_path / "dump", url)  # this ends no connection of the backend
+            backend._runner._next_xid_check = 0  # type: ignore[attr-defined]  # no test sleeps
         second = await claimed_once(backend)
         assert first.lease is not None
         assert second.lease is not None
@@ -607,7 +605,7 @@ async def test_an_older_copy_under_an_open_backend_is_reported_and_no_fence_repe
         await backend.complete_job("j", lease=second.lease)
         with pytest.raises(CursorExpired, match="another event log"):
             await backend.read_events(added.cursor)
-        found = [finding for finding in await check_up(Queue(backend)) if finding.check == "restored"]
+        found = [finding for finding in await examine(Queue(backend)) if finding.check == "restored"]
         assert [finding.level for finding in found] == ["warning"]
 
 
@@ -625,7 +623,7 @@ async def test_a_crash_of_the_server_is_not_reported_as_an_older_copy(
 
 
 def put_back_under(server: Server, url: str, dumped: Path) -> None:
-    """The dump takes the place of the database; every session on it ends."""
+    """The dump replaces the database; every session on it ends."""
     name = urlsplit(url).path.removeprefix("/")
     server.drop_database(name)
     server.create_database(name)

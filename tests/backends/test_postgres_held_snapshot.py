@@ -1,6 +1,6 @@
-"""Somebody forgets a session with an old snapshot: the remains of claimed jobs cannot be cleared away, and claims cope.
+"""A forgotten session holds an old snapshot: dead rows of claimed jobs cannot be vacuumed, and claims stay fast.
 
-What a claim reads is counted, by the server, and never timed.
+The server counts what a claim reads; nothing is timed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.postgres_server import Connection
 from tests.postgres_server import connect as connect_to
 
 CLAIMS = 30
-"""Claims of one job each whose reading is counted; they take a fraction of a second together."""
+"""Claims of one job each whose reads are counted; together they take a fraction of a second."""
 WAITING = 4_000
 BATCH = 500
 READ = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'jobs_claimable'"
 
 
 async def pass_through(backend: Backend, jobs: int) -> None:
-    """So many jobs come, are done, and leave their remains behind."""
+    """Enqueue and complete this many jobs, which leave dead rows."""
     for start in range(0, jobs, 10 * BATCH):
         numbers = range(start, min(start + 10 * BATCH, jobs))
         await backend.enqueue_jobs([Job(id=f"done{number}", type="t") for number in numbers])
@@ -34,12 +34,12 @@ async def pass_through(backend: Backend, jobs: int) -> None:
 
 
 async def entries_read(url: str, inside: Connection) -> int:
-    """How many entries a process reads that claims one job after another."""
+    """The number of index entries that a process reads for claims of one job each."""
     (before,) = inside.execute(READ).fetchone() or (0,)
     async with connect(url) as backend:
         for _ in range(CLAIMS):
             assert len(await backend.dequeue_jobs("w")) == 1
-    # what a session did is known for certain once it is over
+    # the statistics of a session are certain once it has ended
     while inside.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = 'longshore'").fetchone():
         continue
     (after,) = inside.execute(READ).fetchone() or (0,)
@@ -57,8 +57,8 @@ async def test_claims_do_not_repeatedly_read_dead_index_entries(postgres_url: st
             await pass_through(backend, passed)
             await backend.enqueue_jobs([Job(id=f"j{number}", type="t") for number in range(WAITING)])
         littered = await entries_read(postgres_url, inside)
-        assert littered > passed > MOST_DEAD_ENTRIES, "nothing lay in the way, so nothing was shown"
-        # a claim from the start steps over them twice, and a second went by perhaps; without marks each one would
+        assert littered > passed > MOST_DEAD_ENTRIES, "there were no dead entries, so this shows nothing"
+        # a claim from the start reads them twice, perhaps after a second; without marks each claim would
         assert littered < 5 * passed + 100 * CLAIMS
 
         forgotten.execute("ROLLBACK")

@@ -1,6 +1,6 @@
 """PostgreSQL compiles plans with a high estimated cost: no claim has such a plan."""
 
-# issue 17: PostgreSQL before 18
+# PostgreSQL before 18
 from __future__ import annotations
 
 import pytest
@@ -33,11 +33,11 @@ async def test_a_queue_with_limits_drains_without_compiling_any_statement(types:
         assert done == 40
         assert server.log.count("queue_counts") > 10
         assert server.log.count("JIT:") == 0
-        assert "using queue_counts_by_queue" in server.log  # else a claim's estimated cost is 1e10
+        assert "using queue_counts_by_queue" in server.log  # otherwise a claim's estimated cost is 1e10
 
 
 async def test_our_transactions_turn_jit_off_and_do_not_change_the_session() -> None:
-    """Through a transaction pooler another client has the session next."""
+    """Behind a transaction pooler, another client gets the session next."""
     with Server({**TELLING, "log_statement": "all"}, version=DEBIAN) as server:
         async with connect(server.create_database("harbour")) as backend:
             await backend.enqueue_job(Job(type="t"))

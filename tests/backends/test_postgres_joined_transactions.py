@@ -1,4 +1,4 @@
-"""Jobs stored inside the caller's own transaction on PostgreSQL: they exist if and only if it commits."""
+"""Jobs stored inside the caller's transaction on PostgreSQL: they exist if and only if it commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITING = JobStatus.INITIAL_PENDING
 
 
 class Caller(NamedTuple):
-    """Somebody with a transaction of their own: what they give to the queue, and what they do themselves."""
+    """A caller with its own transaction: what it enqueues, and what it writes itself."""
 
     connection: object
     run: Callable[[str], Awaitable[Any]]
@@ -38,7 +38,7 @@ Kind = Callable[[str], AbstractAsyncContextManager[Caller]]
 
 
 def soon(call: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """A blocking call in the shape of an async one."""
+    """A blocking call as a coroutine."""
 
     async def called(*given: Any) -> Any:
         return call(*given)
@@ -117,7 +117,7 @@ async def backend(postgres_url: str) -> AsyncIterator[Backend]:
 
 @pytest.fixture
 async def other(postgres_url: str) -> AsyncIterator[Backend]:
-    """Another process, as far as PostgreSQL can tell; nothing but a hint wakes it."""
+    """Another process for PostgreSQL; only a hint wakes it."""
     async with connect(postgres_url, poll_seconds=30) as opened:
         yield opened
 
@@ -127,7 +127,7 @@ def new_job(name: str, **fields: object) -> Job:
 
 
 async def stored(backend: Backend) -> int:
-    """Jobs waiting, as the kept counts say."""
+    """Waiting jobs, by the stored counts."""
     return (await backend.count_jobs())[WAITING]
 
 
@@ -136,7 +136,7 @@ def rows_of_mine(url: str) -> list[str]:
         return [x for (x,) in connection.execute("SELECT x FROM mine ORDER BY x")]
 
 
-# --- if and only if ---
+# --- commit and rollback ---
 
 
 @every_kind
@@ -185,7 +185,7 @@ async def test_a_duplicate_never_aborts_the_callers_transaction(
 async def test_nor_does_one_that_its_snapshot_cannot_see(
     kind: Kind, level: str, backend: Backend, postgres_url: str
 ) -> None:
-    """Under these levels PostgreSQL fails a statement that meets a row committed since the transaction began."""
+    """At these levels PostgreSQL fails a statement that finds a row committed since the transaction began."""
     await backend.enqueue_job(new_job("old"))
     async with kind(postgres_url) as caller:
         await caller.run(f"SET TRANSACTION ISOLATION LEVEL {level}")
@@ -234,7 +234,7 @@ async def test_jobs_added_are_answered_as_stored_and_known_ones_even_if_its_snap
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-async def test_an_open_transaction_that_was_answered_with_known_jobs_holds_up_nobody(
+async def test_an_open_transaction_that_found_known_jobs_blocks_no_other(
     level: str, backend: Backend, postgres_url: str
 ) -> None:
     await backend.enqueue_jobs([new_job("known"), new_job("keyed", idempotency_key="k")])
@@ -289,9 +289,9 @@ async def test_a_call_that_is_cancelled_leaves_the_callers_connection_in_order(
 
 
 async def in_use(connection: object) -> None:
-    """Returns while a statement is under way on it."""
+    """Return while a statement is running on it."""
     assert isinstance(connection, psycopg.AsyncConnection)
-    while not connection.lock.locked():  # noqa: ASYNC110 - psycopg tells nobody when it begins
+    while not connection.lock.locked():  # noqa: ASYNC110 - psycopg has no event for its start
         await asyncio.sleep(0)
 
 
@@ -307,7 +307,7 @@ async def test_several_calls_at_once_on_one_connection_take_turns(backend: Backe
     assert await stored(backend) == 11
 
 
-# --- two callers at once ---
+# --- concurrent callers ---
 
 
 @pytest.mark.parametrize("same", ["id", "key"])
@@ -337,10 +337,10 @@ async def test_of_two_who_bring_the_same_the_second_waits_for_the_first_to_end(
     assert await stored(backend) == 1
 
 
-# --- its locks hold up nobody ---
+# --- its locks block no other transaction ---
 
 
-async def test_an_open_transaction_with_the_first_job_of_a_queue_holds_up_nobody(
+async def test_an_open_transaction_with_the_first_job_of_a_queue_blocks_no_other(
     backend: Backend, other: Backend, postgres_url: str
 ) -> None:
     async with psycopg_connection(postgres_url) as caller:
@@ -398,7 +398,7 @@ async def test_the_sweep_stops_a_child_whose_parent_failed_meanwhile(
     assert (await backend.get_job("child")).status is JobStatus.UNSCHEDULED
 
 
-async def test_an_open_transaction_with_a_key_of_a_limited_queue_holds_up_nobody(
+async def test_an_open_transaction_with_a_key_of_a_limited_queue_blocks_no_other(
     backend: Backend, other: Backend, postgres_url: str
 ) -> None:
     await backend.set_limits("default", running=2, per_key=1)
@@ -432,11 +432,11 @@ async def test_two_callers_who_close_a_circle_unseen_are_found_by_the_sweep(
     assert statuses == {"a": JobStatus.UNSCHEDULED, "b": JobStatus.UNSCHEDULED}
 
 
-# --- the wake-up ---
+# --- notifications ---
 
 
 @every_kind
-async def test_whoever_waits_is_woken_by_the_commit_and_not_before(
+async def test_a_waiting_caller_is_woken_by_the_commit_and_not_before(
     kind: Kind, backend: Backend, other: Backend, postgres_url: str
 ) -> None:
     async with kind(postgres_url) as caller:
@@ -451,7 +451,7 @@ async def test_whoever_waits_is_woken_by_the_commit_and_not_before(
     assert [job.id for job in await other.dequeue_jobs("w")] == ["a"]
 
 
-# --- what cannot be joined ---
+# --- rejected connections ---
 
 
 @pytest.fixture
@@ -491,7 +491,7 @@ async def test_autocommit_without_a_transaction_is_refused(backend: Backend, pos
         await refused(backend, connection, "no transaction open; begin one first")
 
 
-async def test_a_pipeline_is_refused_and_goes_on(backend: Backend, postgres_url: str) -> None:
+async def test_a_pipeline_is_rejected_and_continues(backend: Backend, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         with connection.pipeline():
             connection.execute("INSERT INTO mine VALUES ('kept')")
@@ -504,7 +504,7 @@ async def test_a_pipeline_is_refused_and_goes_on(backend: Backend, postgres_url:
     assert await stored(backend) == 1
 
 
-async def test_another_database_is_refused_and_its_transaction_goes_on(backend: Backend, elsewhere: str) -> None:
+async def test_another_database_is_rejected_and_its_transaction_continues(backend: Backend, elsewhere: str) -> None:
     async with psycopg_connection(elsewhere) as caller:
         await caller.run("CREATE TABLE mine (x text)")
         await refused(backend, caller.connection, "another database")
@@ -523,7 +523,7 @@ async def test_a_database_without_our_schema_is_refused(postgres_url: str, elsew
             assert await backend.enqueue_jobs([new_job("a")], connection=connection) == ["a"]
 
 
-async def test_a_role_that_may_not_write_here_is_told_so_and_its_transaction_goes_on(
+async def test_a_role_without_write_access_gets_an_error_and_its_transaction_continues(
     backend: Backend, postgres_url: str
 ) -> None:
     role = f"guest_{postgres_url.rsplit('_', 1)[-1]}"

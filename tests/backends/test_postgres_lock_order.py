@@ -1,4 +1,4 @@
-"""Locks on PostgreSQL are taken in one order, first a queue with limits, then jobs: nobody waits in a circle."""
+"""Locks on PostgreSQL are taken in one order, first a queue with limits, then jobs: no deadlocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAGS = ("even", "odd")
 
 
 def deadlocks(url: str) -> int:
-    """Those that the server had to break up in this database, once everybody has left it."""
+    """The deadlocks that the server resolved in this database, after all sessions have left it."""
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(1_000):
             others = connection.execute(
@@ -40,7 +40,7 @@ def deadlocks(url: str) -> int:
 
 
 async def told(verb: Awaitable[object]) -> None:
-    """Whether it was done or refused, the answer is about the job."""
+    """Done or rejected, the answer is about the job."""
     with suppress(InvalidTransition, DuplicateJob, JobNotFound, LeaseLost):
         await verb
 
@@ -56,7 +56,7 @@ async def test_cancelling_retrying_and_sweeping_never_deadlock_with_claims_under
         await rivals[0].set_limits(queue, per_key=1)
 
     def batch(number: int) -> list[Job]:
-        """A chain here and there; keys and queues at random."""
+        """Some chains; keys and queues at random."""
         chance = Random(seed + number)
         made: list[Job] = []
         for place in range(jobs // 4):

@@ -1,4 +1,4 @@
-"""The schema on PostgreSQL: the same however it came about, in any name, refused when newer, a stranger to others."""
+"""The schema on PostgreSQL: the same after any upgrade path, with any name, rejected if newer, private to its user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from longshore.core.status import TRANSITIONS, Verb
 from tests.backends.postgres_following import AT_ONCE, read_until
 from tests.postgres_server import connect as connect_to_server
 
-# Everything the catalogs know of a schema that a user could tell apart, without the schema's own name.
+# Everything in the catalogs that describes a schema, without the schema's name.
 CATALOG = """
 SELECT 'column', c.relname::text, a.attname::text, format_type(a.atttypid, a.atttypmod), a.attnotnull::text,
     a.attidentity::text, a.attstorage::text, a.attnum::text, coalesce(l.collname::text, ''),
@@ -82,7 +82,7 @@ def catalog(url: str, schema: str) -> list[tuple[str, ...]]:
     return sorted(tuple(text.replace(f"{name}.", "").replace(f"{schema}.", "") for text in row) for row in rows)
 
 
-# --- however it came about ---
+# --- upgrade paths ---
 
 
 SECOND = Migration(
@@ -99,7 +99,7 @@ def test_a_fresh_schema_is_what_all_migrations_make_step_by_step(
     server = Server(postgres_url)
     every = (*preparing.MIGRATIONS, SECOND)
     for count in range(1, len(every) + 1):
-        monkeypatch.setattr(preparing, "MIGRATIONS", every[:count])  # as an older version of the code opens it
+        monkeypatch.setattr(preparing, "MIGRATIONS", every[:count])  # an older version of the code
         assert preparing.prepare(server, "grown").version == count
         if count < len(every):
             preparing.prepare(server, "before")
@@ -109,7 +109,7 @@ def test_a_fresh_schema_is_what_all_migrations_make_step_by_step(
     assert fresh == grown
     before = catalog(postgres_url, "before")
     assert before != fresh
-    assert before == catalog(postgres_url, "longshore")  # the template's, made by the same code
+    assert before == catalog(postgres_url, "longshore")  # the template's, created by the same code
 
 
 def words_of(text: str) -> set[str]:
@@ -175,7 +175,7 @@ def test_many_who_migrate_at_once_do_no_harm(postgres_url: str) -> None:
             assert catalog(postgres_url, name) == catalog(postgres_url, "longshore")
 
 
-# --- in any name ---
+# --- names ---
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -204,13 +204,13 @@ async def test_a_schema_may_have_any_name(name: str, postgres_url: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 64, "ü" * 32, "with\0zero", "pg_mine", 5, None])
 def test_a_name_that_postgresql_cannot_keep_is_refused(name: object, postgres_url: str) -> None:
-    """It cuts names after 63 bytes without a word, and two queues would become one."""
+    """PostgreSQL cuts names after 63 bytes silently, and two queues would become one."""
     with pytest.raises(InvalidArgument) as refusal:
         connect(postgres_url, schema=name)
     assert refusal.value.field == "schema"
 
 
-# --- refused ---
+# --- rejected schemas ---
 
 
 async def test_a_schema_newer_than_the_code_is_refused(postgres_url: str) -> None:
@@ -245,7 +245,7 @@ async def test_a_schema_of_another_lineage_is_refused_with_the_remedy(postgres_u
 
 @pytest.fixture
 def role(postgres_url: str) -> Iterator[str]:
-    """An ordinary user of the server, with no rights but to connect."""
+    """An ordinary user of the server who may only connect."""
     name = f"guest_{secrets.token_hex(4)}"
     with connect_to_server(postgres_url) as connection:
         connection.execute(f"CREATE ROLE {name} LOGIN")
@@ -322,7 +322,7 @@ async def works(backend: Backend) -> None:
     assert len(await read_until(backend, 66)) >= 66
 
 
-# --- strangers ---
+# --- other schemas and users ---
 
 
 @pytest.fixture
@@ -337,8 +337,8 @@ async def theirs(postgres_url: str) -> AsyncIterator[Backend]:
         yield opened
 
 
-async def test_two_schemas_of_one_database_are_strangers(ours: Backend, theirs: Backend, postgres_url: str) -> None:
-    while await theirs.wait_for_change(0.3):  # it wakes once for what it finds at first
+async def test_two_schemas_of_one_database_are_independent(ours: Backend, theirs: Backend, postgres_url: str) -> None:
+    while await theirs.wait_for_change(0.3):  # it wakes once for what exists already
         pass
     await ours.enqueue_jobs([Job(id="a", type="t", idempotency_key="k"), Job(id="b", type="t")])
     await ours.pause_queue("default")

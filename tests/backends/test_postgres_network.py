@@ -1,4 +1,4 @@
-"""A network that fails between us and PostgreSQL: answers that never come, or come too late to be heard."""
+"""A network that fails between us and PostgreSQL: answers that never arrive, or arrive too late."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.backends.audit import audit
 from tests.tcp_proxy import COMMITTED, TcpProxy
 
 ANSWER, WAIT = 1.0, 2.0
-"""Seconds this backend waits for an answer, and for a connection."""
+"""Seconds for which this backend waits for an answer, and for a connection."""
 SLACK = 5.0
-"""Seconds a busy machine may take more."""
+"""More seconds for a busy machine."""
 LONG = 30.0
-"""Seconds: a wait that ends only because it was told to."""
+"""Seconds: a wait that ends only by its timeout."""
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def clock() -> HeldClock:
 
 @pytest.fixture
 async def direct(postgres_url: str, clock: HeldClock) -> AsyncIterator[Backend]:
-    """Another process's way to the same jobs, by a network that works."""
+    """Another process's connection to the same jobs, over a network that works."""
     async with connect(postgres_url, clock=clock) as backend:
         yield backend
 
 
 def through(proxy: TcpProxy, clock: HeldClock | None = None, poll_seconds: float = LONG) -> Backend:
-    # a new connection is given up as soon as PostgreSQL's library lets us
+    # a new connection is abandoned as soon as PostgreSQL's library allows
     url = f"{proxy.url}?connect_timeout=2"
     return connect(url, clock=clock, answer_seconds=ANSWER, wait_seconds=WAIT, poll_seconds=poll_seconds)
 
@@ -73,14 +73,14 @@ async def test_a_connection_on_which_nothing_arrives_is_given_up_and_later_verbs
         assert {job.id for job in (await audit(backend))[0]} == {"before", "after"}
 
 
-async def test_a_listener_on_which_nothing_arrives_listens_anew(proxy: TcpProxy, direct: Backend) -> None:
-    """Polling shows it that the line is dead; then hints arrive again."""
+async def test_a_listener_without_answers_reconnects(proxy: TcpProxy, direct: Backend) -> None:
+    """A poll shows that the connection is dead; then hints arrive again."""
     async with through(proxy, poll_seconds=2) as backend:
         await direct.enqueue_job(Job(id="first", type="t"))
         assert not await backend.wait_for_change(0)
         proxy.half_open()
         proxy.forward()
-        # only the old connections are dead: it rings when it finds out, and again for what was missed
+        # only the old connections are dead: it notifies when it detects that, and again for what was missed
         assert await backend.wait_for_change(LONG)
         for number in range(3):
             await settled_down(backend)
@@ -92,9 +92,7 @@ async def test_a_listener_on_which_nothing_arrives_listens_anew(proxy: TcpProxy,
             assert monotonic() - began < 1.5, "it was a look that woke it, not a hint"
 
 
-async def test_what_was_committed_while_nobody_listened_is_noticed_as_soon_as_somebody_does(
-    proxy: TcpProxy, direct: Backend
-) -> None:
+async def test_commits_without_a_listener_are_detected_by_the_next_one(proxy: TcpProxy, direct: Backend) -> None:
     async with through(proxy) as backend:
         await direct.count_jobs()
         assert not await backend.wait_for_change(0)
@@ -102,8 +100,8 @@ async def test_what_was_committed_while_nobody_listened_is_noticed_as_soon_as_so
         waiting = asyncio.ensure_future(backend.wait_for_change(LONG))
         await asyncio.sleep(0)  # it waits from here on
         proxy.cut()
-        assert await waiting  # whoever waits is woken by the loss itself
-        await direct.enqueue_job(Job(id="meanwhile", type="t"))  # long before the slow network has let it listen again
+        assert await waiting  # the loss itself wakes waiting callers
+        await direct.enqueue_job(Job(id="meanwhile", type="t"))  # long before the slow network lets it listen again
         began = monotonic()
         assert await backend.wait_for_change(LONG)
         assert monotonic() - began < SLACK
@@ -115,10 +113,10 @@ async def settled_down(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("messages", [1, 2, 3, 4, 6, 8, 10, 13, 16])
-async def test_a_line_that_goes_dead_at_any_moment_holds_nobody_up_for_ever(
+async def test_a_connection_that_dies_at_any_moment_blocks_no_caller_forever(
     proxy: TcpProxy, direct: Backend, messages: int
 ) -> None:
-    await direct.count_jobs()  # what may take long, once in a database's life, is not watched
+    await direct.count_jobs()  # a migration may take long and has no timeout
     proxy.deaf_after = messages
     async with through(proxy) as backend:
         began = monotonic()
@@ -133,7 +131,7 @@ async def test_a_line_that_goes_dead_at_any_moment_holds_nobody_up_for_ever(
         assert (await backend.get_job("j1")).id == "j1"
 
 
-async def test_whoever_vanishes_in_mid_transaction_does_not_hold_up_the_others_for_ever(
+async def test_a_client_that_vanishes_in_a_transaction_does_not_block_others_forever(
     proxy: TcpProxy, direct: Backend, clock: HeldClock
 ) -> None:
     await direct.set_limits("q", running=5)
@@ -144,7 +142,7 @@ async def test_whoever_vanishes_in_mid_transaction_does_not_hold_up_the_others_f
         with pytest.raises(BackendUnavailable):
             await backend.dequeue_jobs("vanished", limit=3)
         assert proxy.half_open_after is None, "it was never said"
-        # its session lives on at the server, with all its locks: nobody told the server
+        # its session still exists on the server, with all its locks: the server does not know
         began = monotonic()
         claimed = await asyncio.wait_for(direct.dequeue_jobs("alive", limit=3), LONG)
         assert [job.id for job in claimed] == ["j0", "j1", "j2"]
@@ -187,7 +185,7 @@ async def test_a_batch_whose_answer_was_lost_is_there_whole(
         assert len((await audit(direct, clock))[0]) == jobs
 
 
-async def test_a_job_claimed_by_somebody_who_never_heard_of_it_comes_back_by_its_lease(
+async def test_a_job_whose_claim_was_lost_returns_when_its_lease_expires(
     proxy: TcpProxy, direct: Backend, clock: HeldClock
 ) -> None:
     await direct.enqueue_job(Job(id="j", type="t"))
@@ -241,7 +239,7 @@ async def test_a_renewal_whose_answer_was_lost_keeps_the_lease_or_loses_it_in_pl
         with pytest.raises(BackendUnavailable, match="it may be stored or not"):
             await backend.extend_leases({"j": job.lease}, 60)
         clock.advance(50)
-        await backend.set_progress("j", 1, lease=job.lease)  # the renewal stands
+        await backend.set_progress("j", 1, lease=job.lease)  # the renewal is stored
         clock.advance(11)
         with pytest.raises(LeaseLost):
             await backend.complete_job("j", lease=job.lease)
@@ -258,7 +256,7 @@ def lose_the_commit(proxy: TcpProxy, stored: bool) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "reset"])
-async def test_connections_that_ended_at_rest_are_replaced_and_nobody_notices(proxy: TcpProxy, how: str) -> None:
+async def test_idle_connections_that_ended_are_replaced_without_an_error(proxy: TcpProxy, how: str) -> None:
     async with through(proxy) as backend:
         await backend.enqueue_job(Job(id="before", type="t"))
         assert not await backend.wait_for_change(0)

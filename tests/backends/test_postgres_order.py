@@ -1,4 +1,4 @@
-"""One job's events stand in its own order in the log, whichever transaction began first."""
+"""The events of one job are in order in the log, whichever transaction began first."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wai
 
 
 async def somebody_waits(connection: psycopg.Connection[tuple[int]]) -> None:
-    """Until a transaction waits for a lock."""
+    """Wait until a transaction waits for a lock."""
     while connection.execute(WAITING).fetchone() == (0,):  # noqa: ASYNC110 - the server has no event to wait for
         await asyncio.sleep(0)
 
 
-async def test_a_transaction_that_began_earlier_tells_of_a_job_after_one_that_began_later(postgres_url: str) -> None:
+async def test_an_earlier_transaction_records_a_job_after_a_later_one(postgres_url: str) -> None:
     async with connect(postgres_url) as backend, connect(postgres_url) as other:
         await backend.enqueue_jobs([Job(id=name, type="t") for name in "abc"])
         leases = {job.id: job.lease for job in await backend.dequeue_jobs("w", limit=3)}
@@ -31,7 +31,7 @@ async def test_a_transaction_that_began_earlier_tells_of_a_job_after_one_that_be
             psycopg.connect(postgres_url, autocommit=True) as watching,
         ):
             in_the_way.execute("SELECT 1 FROM longshore.jobs WHERE id = 'b' FOR UPDATE")
-            # it has a and its number; then it waits for b, while c is cancelled under a later number
+            # it has a and its xid; then it waits for b, while c is cancelled under a later xid
             settling = asyncio.create_task(backend.settle_jobs([Outcome(name, leases[name]) for name in "abc"]))
             await somebody_waits(watching)
             await other.cancel_jobs(job_ids=["c"])

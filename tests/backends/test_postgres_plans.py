@@ -1,4 +1,4 @@
-"""How PostgreSQL answers the statements that must stay fast: through the index made for them, whatever it knows."""
+"""PostgreSQL's query plans: statements that must be fast use their index, with any statistics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LIMITS = (1, None, 0)
 
 
 class Guard(NamedTuple):
-    """The index a statement leans on, the columns it is searched by, and values as they are in earnest."""
+    """The index of a statement, the columns of its search, and realistic values."""
 
     by: str
     columns: str
     values: Sequence[object]
     in_order: bool = False
-    """Whether rows come out of the index in order, however many. A planner who is told the values may sort a few."""
+    """Whether rows come out of the index in order. With known values, the planner may sort a few."""
 
 
 GUARDS = {
@@ -78,7 +78,7 @@ GUARDS = {
     "ahead_of": Guard("jobs_claimable", "queue priority", ("q1", NOW, 1, NOW, 5, 1000)),
     "recent_ends": Guard("jobs_by_end", "queue status finalized_at", ("q1", 0, 200), in_order=True),
     "keys_with_ended_windows": Guard("concurrency_keys_by_window_end", "queue window_ends_at", ("q1", 500, 500)),
-    # the sweep, and whoever is due
+    # the sweep, and due jobs
     "leases_ended": Guard("jobs_held", "lease_owner lease_expires_at", (NOW, 100)),
     "jobs_held_by": Guard("jobs_held", "lease_owner", ("w1",)),
     "announce_jobs": Guard("jobs_to_announce", "announce_at", (NOW, 100)),
@@ -87,7 +87,7 @@ GUARDS = {
     "schedules_due": Guard("schedules_due", "next_run_at", (0, 100, 100)),
     "unverified_edges": Guard("job_dependencies_unsure", "", (100,)),
     "open_edges": Guard("job_dependencies_open", "depends_on", (["job 4", "job 10"],)),
-    # looking one up
+    # lookups
     "job_by_id": Guard("jobs_by_id", "id", ("job 5",)),
     "jobs_by_ids": Guard("jobs_by_id", "id", (["job 5", "job 6"],)),
     "jobs_by_uids": Guard("jobs_pkey", "uid", ([5, 6],)),
@@ -99,7 +99,7 @@ GUARDS = {
     "uids_with_tags": Guard("job_tags_by_tag", "tag", ("x", None, ["y"])),
     "dependencies_of": Guard("job_dependencies_pkey", "dependent_uid", ([5, 6],)),
     "logs": Guard("job_logs_pkey", "uid", (5, 0), in_order=True),
-    # what was kept long enough
+    # retention
     "jobs_ended_before": Guard("jobs_by_end", "queue status finalized_at", ("q1", "COMPLETED", 500, 100)),
     "jobs_beyond": Guard("jobs_by_end", "queue status", ("q1", "COMPLETED", 5, 100)),
     "jobs_created_before": Guard("jobs_by_status", "queue status", ("q1", 500, 100)),
@@ -160,7 +160,7 @@ def url(postgres_clones: Clones) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def schemas(url: str) -> Iterator[Schemas]:
-    """For each state of the planner's knowledge a connection, and the statements."""
+    """For each state of the statistics a connection, and the statements."""
     filled = {state: make_schema(url, state) for state in STATES}
     opened = {state: (psycopg.connect(url, autocommit=True), sql) for state, sql in filled.items()}
     yield opened
@@ -214,7 +214,7 @@ def test_the_guard_would_notice_if_the_index_were_gone(name: str, schemas: Schem
 def test_no_statement_of_a_claim_costs_enough_for_postgres_to_compile_it(
     name: str, state: str, schemas: Schemas
 ) -> None:
-    """Issue 17, PostgreSQL before 18: without sequential scans, a table without an index has a cost of 1e10."""
+    """PostgreSQL before 18: without sequential scans, a table without an index has a cost of 1e10."""
     connection, sql = schemas[state]
     with connection.transaction(force_rollback=True):
         connection.execute("SET LOCAL enable_seqscan = off")
@@ -226,7 +226,7 @@ def test_no_statement_of_a_claim_costs_enough_for_postgres_to_compile_it(
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("name", ["claimable", "claimable_with_free_slots", "tagged_claimable"])
 def test_a_claim_locks_no_more_jobs_than_it_takes(name: str, state: str, schemas: Schemas, url: str) -> None:
-    """Whoever claims at the same moment passes over what is locked, and would go away with less than there is."""
+    """A concurrent claim skips locked jobs, and would claim fewer than there are."""
     connection, sql = schemas[state]
     statement = getattr(sql, name)
     values = list(GUARDS[name].values)
@@ -256,7 +256,7 @@ def test_a_guard_for_a_statement_that_is_gone_is_noticed() -> None:
     assert quoted("longshore") in Statements("longshore.backends.postgres", schema=quoted("longshore")).claimable
 
 
-def test_a_flow_that_is_over_is_not_looked_for_among_all_jobs_that_came_after_it(schemas: Schemas) -> None:
+def test_an_ended_flow_is_not_searched_among_all_later_jobs(schemas: Schemas) -> None:
     # M-SCH-08
     connection, sql = schemas["analysed"]
     statement = f"{sql.all_jobs} WHERE status = ANY($1::text[]) AND parent_id = $2 ORDER BY uid DESC LIMIT 1"

@@ -1,4 +1,4 @@
-"""Many who do the same at once on PostgreSQL: a crash is counted once, a planned time makes one job, no deadlocks."""
+"""Many processes do the same at once on PostgreSQL: a crash counts once, a planned time has one job, no deadlocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def clock() -> HeldClock:
 
 @pytest.fixture
 async def rivals(postgres_url: str, clock: HeldClock) -> AsyncIterator[list[Backend]]:
-    """Backends with connections of their own, as in so many processes; none has its clock in the way of another's."""
+    """Backends with separate connections, like separate processes, that share one clock."""
     backends = [connect(postgres_url, clock=clock) for _ in range(RIVALS)]
     yield backends
     for backend in backends:
@@ -48,7 +48,7 @@ async def test_concurrent_sweeps_count_each_crash_once(rivals: list[Backend], cl
         assert sorted(claimed) == sorted(ids)
         clock.advance(11)
         swept = await asyncio.gather(*(rival.reclaim_expired_leases() for rival in rivals))
-        # what another was sweeping at that moment is passed over: once more, and all are back
+        # jobs that another process was sweeping are skipped: one more sweep returns them
         swept += await asyncio.gather(*(rival.reclaim_expired_leases() for rival in rivals))
         assert Counter(job.id for jobs_of_one in swept for job in jobs_of_one) == Counter(ids)
     stored, history = await audit(first, clock)
@@ -67,7 +67,7 @@ async def test_concurrent_schedulers_create_one_job_per_occurrence(
     for _ in range(rounds):
         clock.advance(60)
         made = await asyncio.gather(*(rival.fire_due_schedules() for rival in rivals))
-        made += [await rivals[0].fire_due_schedules()]  # what others held at that moment
+        made += [await rivals[0].fire_due_schedules()]  # those that others had locked
         by_schedule = Counter(job.schedule_id for jobs in made for job in jobs)
         assert by_schedule == {f"s{number}": 1 for number in range(schedules)}
     stored, history = await audit(rivals[0], clock)
@@ -76,7 +76,7 @@ async def test_concurrent_schedulers_create_one_job_per_occurrence(
 
 
 async def told(verb: Awaitable[object]) -> None:
-    """Whether it was done or refused, the answer is about the job."""
+    """Done or rejected, the answer is about the job."""
     with suppress(InvalidTransition, DuplicateJob, JobNotFound):
         await verb
 
@@ -85,7 +85,7 @@ async def told(verb: Awaitable[object]) -> None:
 async def test_bulk_operations_claims_and_settlements_on_the_same_jobs_never_report_a_deadlock(
     rivals: list[Backend], clock: HeldClock, seed: int, proving: bool
 ) -> None:
-    """Whoever comes second hears what became of the job, and never of a conflict between transactions."""
+    """The second caller learns the job's status, and never of a conflict between transactions."""
     rounds, jobs = (400, 60) if proving else (12, 40)
     ids = [f"j{number}" for number in range(jobs)]
     tags = ("even", "odd")

@@ -1,4 +1,4 @@
-"""What somebody else holds or has not committed yet strands nobody, dooms nobody and blocks nobody needlessly."""
+"""Locks and uncommitted writes of other transactions lose no job, fail no job and block none needlessly."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wai
 
 
 async def somebody_waits(url: str) -> None:
-    """Until a transaction waits for a lock."""
+    """Wait until a transaction waits for a lock."""
     with psycopg.connect(url, autocommit=True) as watching:
         while watching.execute(WAITING).fetchone() == (0,):  # noqa: ASYNC110 - the server has no event to wait for
             await asyncio.sleep(0)
 
 
 async def released_slots(url: str) -> list[tuple[object, ...]]:
-    """What nobody took back."""
+    """Released slots that no transaction has applied yet."""
     with psycopg.connect(url) as looking:
         return looking.execute("SELECT queue, keys, jobs FROM longshore.released_slots").fetchall()
 
@@ -39,11 +39,11 @@ async def claimed(backend: Backend, **options: object) -> list[str]:
     return [job.id for job in await backend.dequeue_jobs("w", limit=10, **options)]  # type: ignore[arg-type]  # as given
 
 
-async def test_a_blocked_job_that_is_locked_when_its_key_gets_room_steps_back_into_line(postgres_url: str) -> None:
+async def test_a_blocked_job_that_is_locked_when_its_key_gets_a_slot_is_unblocked(postgres_url: str) -> None:
     # I8
     async with connect(postgres_url) as backend:
         await backend.set_limits("default", per_key=1)
-        names = ["a", "p", *(f"after {number}" for number in range(60))]  # so many that they are blocked
+        names = ["a", "p", *(f"after {number}" for number in range(60))]  # enough that they are blocked
         await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in names])
         assert await claimed(backend) == ["a"]
         with psycopg.connect(postgres_url) as holding:
@@ -54,7 +54,7 @@ async def test_a_blocked_job_that_is_locked_when_its_key_gets_room_steps_back_in
         assert await claimed(backend) == ["p"]
 
 
-async def test_whoever_settles_jobs_of_limited_keys_does_not_wait_for_whoever_claims(postgres_url: str) -> None:
+async def test_settling_jobs_of_limited_keys_does_not_wait_for_claims(postgres_url: str) -> None:
     # I8
     async with connect(postgres_url) as backend:
         await backend.set_limits("default", per_key=1)
@@ -72,7 +72,7 @@ async def test_whoever_settles_jobs_of_limited_keys_does_not_wait_for_whoever_cl
         assert await released_slots(postgres_url) == []
 
 
-async def test_a_turn_whose_claim_fails_tells_what_it_settled(postgres_url: str) -> None:
+async def test_a_failed_claim_reports_what_was_settled(postgres_url: str) -> None:
     async with connect(postgres_url, wait_seconds=1, answer_seconds=1) as backend:
         await backend.set_limits("default", per_key=1)
         await backend.enqueue_jobs([Job(id=name, type="t", concurrency_key="k") for name in "ab"])
@@ -128,7 +128,7 @@ async def test_storing_a_dependent_of_a_running_job_holds_up_neither_its_renewal
         await backend.enqueue_jobs([Job(id=name, type="t") for name in "ab"])
         leases = {job.id: job.lease for job in await backend.dequeue_jobs("w", limit=2) if job.lease is not None}
         with psycopg.connect(postgres_url) as frozen:
-            frozen.execute("SELECT id FROM longshore.jobs WHERE id = 'a' FOR KEY SHARE")  # as whoever stores the edge
+            frozen.execute("SELECT id FROM longshore.jobs WHERE id = 'a' FOR KEY SHARE")  # as an insert of an edge
             renewed = await asyncio.wait_for(backend.extend_leases(leases, 60), AT_ONCE)
         assert sorted(renewed) == ["a", "b"]
 
@@ -147,7 +147,7 @@ async def test_an_enqueue_repeated_while_its_first_is_being_committed_answers_wi
         assert await again == "x"
 
 
-async def test_a_job_doomed_in_a_callers_transaction_is_ended_by_the_next_sweep_and_holds_up_nobody_until_then(
+async def test_a_job_stopped_in_a_callers_transaction_is_ended_by_the_next_sweep_and_blocks_nothing_before(
     postgres_url: str,
 ) -> None:
     # I11
@@ -161,15 +161,15 @@ async def test_a_job_doomed_in_a_callers_transaction_is_ended_by_the_next_sweep_
         with psycopg.connect(postgres_url) as callers:
             await backend.enqueue_jobs([doomed], connection=callers)
             await asyncio.wait_for(backend.complete_job("runs"), AT_ONCE)
-            await backend.reclaim_expired_leases()  # it must not take the unseen for unknown, and forget
+            await backend.reclaim_expired_leases()  # it must not take an unseen job for an unknown one
             callers.commit()
         await backend.reclaim_expired_leases()
         assert (await backend.get_job("doomed")).status is S.UNSCHEDULED
         assert (await backend.get_job("last")).status is S.UNSCHEDULED
 
 
-async def test_the_edges_of_a_flow_that_came_in_together_are_sure(postgres_url: str) -> None:
-    """Or each sweep would look for circles along all of them."""
+async def test_the_edges_of_a_flow_enqueued_together_are_verified(postgres_url: str) -> None:
+    """Otherwise each sweep would search for cycles along all of them."""
     async with connect(postgres_url) as backend:
         chain = [Job(id=f"j{number}", type="t", depends_on=(f"j{number - 1}",)) for number in range(1, 300)]
         await backend.enqueue_jobs([Job(id="j0", type="t"), *chain])

@@ -1,4 +1,4 @@
-"""The remote backend on a network that loses answers, before a server that dies: nothing is lost, nothing doubled."""
+"""The remote backend on a network that loses answers, and with a server that dies: nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def server() -> Iterator[RemoteServer]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Backend]:
-    """What the server serves, looked at without it."""
+    """The server's store, read directly."""
     async with connect(f"sqlite:///{tmp_path / 'jobs.db'}") as opened:
         keeper = Queue(opened)
         yield opened
@@ -96,7 +96,7 @@ def dying(server: RemoteServer) -> Iterator[None]:
     yield
 
 
-async def test_who_acts_is_told_to_a_server_that_asks_nobody_for_a_token(remote: Backend, store: Backend) -> None:
+async def test_the_actor_is_sent_to_a_server_without_tokens(remote: Backend, store: Backend) -> None:
     with acting("cli:björn"):
         await remote.pause_queue("mail")
         await remote.set_limits("mail", running=3)
@@ -111,13 +111,13 @@ async def test_who_acts_is_told_to_a_server_that_asks_nobody_for_a_token(remote:
     ]
 
 
-def test_the_command_line_signs_through_a_server_as_it_does_beside_the_store(proxy: TcpProxy, store: Backend) -> None:
+def test_the_cli_records_the_same_actor_through_a_server_as_on_the_store(proxy: TcpProxy, store: Backend) -> None:
     assert longshore("pause", "mail", "--url", proxy.url).code == Exit.OK
     (paused,) = asyncio.run(store.read_events())
     assert (paused.event, paused.actor.partition(":")[0]) == ("queue.paused", "cli")
 
 
-# -- an answer that was lost, and a server that remembers it
+# -- a lost answer that the server remembers
 
 
 async def test_an_enqueue_whose_answer_was_lost_is_repeated_and_stored_once(remote: Backend, proxy: TcpProxy) -> None:
@@ -129,7 +129,7 @@ async def test_an_enqueue_whose_answer_was_lost_is_repeated_and_stored_once(remo
     proxy.lost_answer = ANSWERED
     assert await remote.enqueue_job(new_job("c")) == "c"
     assert len(await history(remote, "a")) == 1
-    with pytest.raises(DuplicateJob):  # it is not that nobody is told any more
+    with pytest.raises(DuplicateJob):  # a second request without the loss is rejected
         await remote.enqueue_job(new_job("a"))
 
 
@@ -154,7 +154,7 @@ async def test_a_request_that_never_arrived_is_sent_again(remote: Backend, proxy
     assert (await remote.get_job("a")).status is S.INITIAL_PENDING
 
 
-# -- an answer that was lost together with the server
+# -- an answer lost with its server
 
 
 async def test_an_enqueue_is_found_again_by_what_it_stored(
@@ -170,12 +170,12 @@ async def test_an_enqueue_is_found_again_by_what_it_stored(
 
 
 def begins_another_life(server: RemoteServer) -> None:
-    """As after a restart: it remembers nothing, and goes by another name."""
+    """Like a restart: it remembers nothing and has another name."""
     server.platform.changes.server = "another life"
     server.platform.replays = Replays("another life")
 
 
-async def test_another_job_of_the_same_id_is_still_in_the_way(
+async def test_another_job_with_the_same_id_is_still_a_duplicate(
     remote: Backend, store: Backend, proxy: TcpProxy, server: RemoteServer
 ) -> None:
     await remote.count_jobs()
@@ -188,7 +188,7 @@ async def test_another_job_of_the_same_id_is_still_in_the_way(
     assert caught.value.job_ids == ["a"]
 
 
-async def test_another_job_under_the_same_key_is_in_the_way_where_all_are_to_be_new(
+async def test_another_job_with_the_same_key_is_a_duplicate_for_enqueue_new_jobs(
     remote: Backend, store: Backend, proxy: TcpProxy, server: RemoteServer
 ) -> None:
     await remote.count_jobs()
@@ -201,7 +201,7 @@ async def test_another_job_under_the_same_key_is_in_the_way_where_all_are_to_be_
     assert caught.value.job_ids == ["theirs"]
 
 
-async def test_whoever_may_not_look_is_told_that_the_ids_are_most_likely_their_own(
+async def test_a_caller_without_read_scope_learns_that_the_ids_are_most_likely_its_own(
     remote: Backend, store: Backend, proxy: TcpProxy, server: RemoteServer
 ) -> None:
     class SubmitsOnly:
@@ -221,7 +221,7 @@ async def test_whoever_may_not_look_is_told_that_the_ids_are_most_likely_their_o
     assert len(await history(store, "a")) == 1
 
 
-async def test_what_was_claimed_is_handed_over_although_the_next_request_for_more_fails(
+async def test_claimed_jobs_are_returned_even_if_the_next_request_fails(
     remote: Backend, store: Backend, server: RemoteServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longshore.backends.remote.protocol.MOST_AT_ONCE", 2)
@@ -241,7 +241,7 @@ async def test_what_was_claimed_is_handed_over_although_the_next_request_for_mor
     await store.enqueue_jobs([new_job(f"j{number}") for number in range(5)])
     with server.behind(OnceOnly()):
         claimed = await remote.dequeue_jobs("w", limit=5)
-        with pytest.raises(errors.Forbidden):  # whoever has nothing is told why
+        with pytest.raises(errors.Forbidden):  # a caller without the scope gets the reason
             await remote.dequeue_jobs("w", limit=5)
     assert [job.id for job in claimed] == ["j0", "j1"]
     with server.behind(OnceOnly()):
@@ -283,19 +283,19 @@ async def test_an_ending_of_one_job_is_found_again_too(remote: Backend, proxy: T
     with dying(server):
         proxy.lost_answer = ANSWERED
         assert await remote.complete_job("a", b"done", lease=lease_of(job)) == {"w": 1}
-    with pytest.raises(JobNotInflight):  # to somebody else it is over
+    with pytest.raises(JobNotInflight):  # for another caller it has ended
         await remote.complete_job("a", b"done", lease=lease_of(job))
 
 
-async def test_what_nobody_can_tell_is_said_so(remote: Backend, proxy: TcpProxy, server: RemoteServer) -> None:
+async def test_an_unknown_result_is_reported_as_unknown(remote: Backend, proxy: TcpProxy, server: RemoteServer) -> None:
     await remote.enqueue_job(new_job("a"))
     with dying(server):
         proxy.lost_answer = ANSWERED
-        with pytest.raises(BackendUnavailable, match="look before you repeat"):
+        with pytest.raises(BackendUnavailable, match="Check before you repeat"):
             await remote.dequeue_jobs("w")
 
 
-async def test_whether_the_store_outlives_its_server_is_told(server: RemoteServer, store: Backend) -> None:
+async def test_the_server_reports_whether_its_store_is_durable(server: RemoteServer, store: Backend) -> None:
     for served, durable in ((store, True), (connect("memory://"), False)):
         with server.serving(served) as address:
             async with connect(address) as remote:
@@ -304,10 +304,10 @@ async def test_whether_the_store_outlives_its_server_is_told(server: RemoteServe
                 assert not remote.capabilities.joins_transactions
 
 
-# -- a server that is not there
+# -- no server
 
 
-async def test_a_server_that_is_not_there_is_told_after_a_bounded_time() -> None:
+async def test_a_missing_server_is_reported_within_a_bounded_time() -> None:
     async with connect("http://127.0.0.1:9", wait_seconds=0.2, token="very secret") as remote:
         with pytest.raises(BackendUnavailable) as caught:
             await remote.count_jobs()
@@ -318,7 +318,7 @@ async def test_a_server_that_is_not_there_is_told_after_a_bounded_time() -> None
 
 @asynccontextmanager
 async def answering(answer: bytes) -> AsyncIterator[str]:
-    """The address of whatever answers so, and then closes the connection."""
+    """The address of a server that gives this answer and closes the connection."""
 
     async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -381,7 +381,7 @@ async def test_an_answer_of_another_kind_than_was_asked_for_is_not_believed(
 ) -> None:
     answer = b"HTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told)
     async with answering(answer) as address, connect(address, wait_seconds=0.1) as remote:
-        with pytest.raises(BackendUnavailable, match="no Longshore server"):
+        with pytest.raises(BackendUnavailable, match=r"not (a Longshore answer|from Longshore)"):
             await call(remote)
 
 
@@ -397,19 +397,19 @@ async def test_an_answer_in_pieces_and_one_that_is_announced_are_understood() ->
             assert await remote.count_jobs() == {S.DEAD: 7}
 
 
-async def test_what_is_no_longshore_server_is_told(server: RemoteServer) -> None:
+async def test_another_kind_of_server_is_reported(server: RemoteServer) -> None:
     async with connect(f"{server.address}/nowhere") as remote:
-        with pytest.raises(BackendUnavailable, match="no Longshore server"):
+        with pytest.raises(BackendUnavailable, match=r"not (a Longshore answer|from Longshore)"):
             await remote.count_jobs()
 
 
 async def test_whatever_says_yes_to_everything_is_not_believed() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi") as address, connect(address) as remote:
-        with pytest.raises(BackendUnavailable, match="no Longshore server"):
+        with pytest.raises(BackendUnavailable, match=r"not (a Longshore answer|from Longshore)"):
             await remote.pause_queue("q")
 
 
-async def test_an_answer_that_never_comes_is_told_as_what_it_is() -> None:
+async def test_a_missing_answer_is_reported_as_such() -> None:
     async with answering(b"") as address, connect(address, wait_seconds=0) as remote:
         with pytest.raises(BackendUnavailable, match="whether the request was carried out is unknown"):
             await remote.enqueue_job(new_job())
@@ -491,7 +491,7 @@ async def test_a_worker_with_a_token_works_in_its_queues_until_the_token_is_revo
             await store.revoke_token(token.id)
 
             async def refusal() -> str:
-                while True:  # it is believed for a second more
+                while True:  # it counts as valid for one more second
                     try:
                         await remote.count_jobs("mail")
                     except Unauthenticated as error:
@@ -586,7 +586,7 @@ async def test_a_server_is_spoken_to_over_tls_if_it_proves_who_it_is(tmp_path: P
         errors.TokenNotFound("0f3a9c51b27e"),
         DuplicateJob(["a", "b"]),
         errors.KeyReused("order-1047", "a"),
-        InvalidTransition("a", S.COMPLETED, S.RUNNING, "it is over"),
+        InvalidTransition("a", S.COMPLETED, S.RUNNING, "it has ended"),
         InvalidTransition("a", S.COMPLETED, "removed"),
         JobNotInflight("a", S.DEAD, S.COMPLETED),
         LeaseLost("a", "expired"),
@@ -606,13 +606,13 @@ def test_an_error_crosses_with_its_class_its_words_and_what_it_carries(error: Lo
 
 
 def test_every_error_of_the_table_is_known_on_the_other_side_or_the_servers_own() -> None:
-    told_otherwise = {errors.QueueClosed, LongshoreError}  # to a client both are a server that cannot be used
+    told_otherwise = {errors.QueueClosed, LongshoreError}  # for a client both mean that the server cannot be used
     for kind, row in TABLE.items():
         if kind not in told_otherwise and not kind.__module__.startswith("longshore.server"):
             assert KNOWN[row.name] is kind
 
 
-async def test_what_only_a_newer_server_tells_is_passed_over(store: Backend) -> None:
+async def test_fields_of_a_newer_server_are_ignored(store: Backend) -> None:
     await store.enqueue_job(new_job("a"))
     await store.put_schedule(Schedule(id="s", job=Job(type="x"), repeat=Repeat(every=60)))
     [event] = await store.read_events()
@@ -628,7 +628,7 @@ async def test_what_only_a_newer_server_tells_is_passed_over(store: Backend) -> 
         assert form.read("answer", told) == known
 
 
-# -- a worker far away
+# -- a remote worker
 
 
 async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, store: Backend) -> None:
@@ -644,7 +644,7 @@ async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, sto
     queue = Queue(remote)
     queue.on("job.completed", lambda event: told.append(str(event.job_id)))
     async with working(queue, process, concurrency=4):
-        await Queue(store).add("x", {"n": 1}, job_id="a")  # from elsewhere: the worker is woken over the wire
+        await Queue(store).add("x", {"n": 1}, job_id="a")  # from another process: the worker is woken over the network
         await gate.has_begun()
         running = await store.get_job("a")
         assert (running.progress, running.checkpoint) == (0.5, b"\x00page 3")
@@ -669,7 +669,9 @@ async def test_a_listener_over_http_gets_the_job_and_its_result(remote: Backend,
     assert heard[1].detail == {"result": [1]}
 
 
-async def test_a_job_called_off_elsewhere_is_stopped_far_away(remote: Backend, store: Backend) -> None:
+async def test_a_job_cancelled_by_another_process_is_stopped_on_a_remote_worker(
+    remote: Backend, store: Backend
+) -> None:
     gate = Gate()
     async with working(Queue(remote), gate, lock_duration=2, lock_renew_time=0.2):
         await store.enqueue_job(new_job("a"))
@@ -678,7 +680,7 @@ async def test_a_job_called_off_elsewhere_is_stopped_far_away(remote: Backend, s
         assert (await comes_to(store, "a", S.STOPPED)).executions == 1
 
 
-async def test_a_worker_outlives_a_network_that_fails_again_and_again(
+async def test_a_worker_survives_a_network_that_fails_repeatedly(
     proxy: TcpProxy, store: Backend, server: RemoteServer
 ) -> None:
     # F08 M-WRK-11
@@ -718,7 +720,7 @@ async def test_a_server_that_is_gone_for_a_while_is_waited_for(store: Backend, s
             await worker.__aenter__()
             await store.enqueue_job(new_job("a"))
             await gate.has_begun()
-        # another life of the server, on the same store
+        # the server restarted on the same store
         with server.serving(store):
             gate.open.set()
             assert (await comes_to(store, "a", S.COMPLETED)).executions == 1
@@ -728,7 +730,7 @@ async def test_a_server_that_is_gone_for_a_while_is_waited_for(store: Backend, s
             await remote.close()
 
 
-async def test_whoever_waits_hears_of_a_change_at_once_and_after_the_network_broke(
+async def test_a_waiting_caller_is_notified_at_once_and_after_a_network_failure(
     remote: Backend, store: Backend, proxy: TcpProxy
 ) -> None:
     await remote.wait_for_change(0)

@@ -1,4 +1,4 @@
-"""The remote backend behind one address with several servers, whose requests fall now on this one and now on that."""
+"""The remote backend behind one address with several servers that get its requests in turn."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from longshore.testing.conformance.scenarios import history, new_job
 
 
 class RoundRobin:
-    """Hands each request to the next of its servers, as a balancer without sticky sessions does; counts them."""
+    """Sends each request to the next of its servers, like a balancer without sticky sessions; counts them."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._behind = [(at.hostname, at.port) for at in map(urlsplit, addresses)]
         self.requests = 0
         self.lost_answers_to = b""
-        """What a request begins with whose answers get lost: as many as are given in `losses`."""
+        """The prefix of requests whose answers are lost, and how many."""
         self.losses = 0
         self.keeps_connections = True
 
@@ -49,7 +49,7 @@ class RoundRobin:
                 writer.write(answer)
                 if not self.keeps_connections:
                     break
-        except (asyncio.IncompleteReadError, OSError):  # one of both ends has gone
+        except (asyncio.IncompleteReadError, OSError):  # one end has closed
             pass
         finally:
             writer.close()
@@ -76,17 +76,17 @@ async def served(url: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def balanced(url: str, count: int) -> AsyncIterator[tuple[str, RoundRobin]]:
-    """The one address of so many servers of a store."""
+    """The common address of several servers of a store."""
     async with AsyncExitStack() as opened:
         robin = RoundRobin([await opened.enter_async_context(served(url)) for _ in range(count)])
         door = await opened.enter_async_context(await asyncio.start_server(robin.serve, "127.0.0.1", 0))
         yield f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}", robin
 
 
-async def test_an_idle_store_behind_a_balancer_costs_next_to_nothing_and_a_change_is_heard(tmp_path: Path) -> None:
+async def test_an_idle_store_behind_a_balancer_costs_little_and_a_change_is_detected(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     async with connect(url) as store, balanced(url, 2) as (address, robin), connect(address) as far:
-        while await far.wait_for_change(0.3):  # each server is met for the first time, and may have news
+        while await far.wait_for_change(0.3):  # the first answer of each server may report a change
             assert robin.requests < 50, "it never comes to rest"
         before = robin.requests
         assert await far.wait_for_change(1.5) is False
@@ -97,7 +97,7 @@ async def test_an_idle_store_behind_a_balancer_costs_next_to_nothing_and_a_chang
         assert await waiting is True
 
 
-# -- an answer that was lost, and a repetition that another server gets
+# -- a lost answer, repeated to another server
 
 
 @pytest.mark.parametrize("keeps_connections", [True, False])
@@ -115,7 +115,7 @@ async def test_what_one_server_has_done_no_other_does_once_more(
             await far.now()
         robin.lost_answers_to, robin.losses = b"POST /v1/store/run_schedule", losses
         told: list[str] = []
-        with suppress(BackendUnavailable):  # nobody knows what became of it, and it is said so
+        with suppress(BackendUnavailable):  # the error says that the result is unknown
             told = [(await far.run_schedule("pay")).id]
         stored = [job.id for job in (await store.list_jobs(JobFilter(queues=["bills"]))).items]
         assert len(stored) <= 1

@@ -17,7 +17,7 @@ from tests.show_sql import plans_of_sqlite, printed
 
 IN_SQLITE, IN_POSTGRES = dict(printed("sqlite")), dict(printed("postgres"))
 FIRST = {"unlock_schema": "lock_schema"}
-"""Statements that need what another one creates."""
+"""Statements that need an object that another one creates."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A backup copies one moment: commits that fall between its steps must not send it back to the start."""
+"""A backup copies one snapshot: commits between its steps must not restart it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from longshore.core.job import Job
 from tests.backends.audit import audit
 
 COMMIT_EVERY = 250
-"""Pages written to the copy between two commits on the original; a step of the copy is more than this."""
+"""Pages written to the copy between two commits on the original; a step of the copy is longer."""
 
 
 class _CountingDisk(apsw.VFS):
-    """Counts the pages written through it, and calls back now and then."""
+    """Counts the pages written through it, and calls back from time to time."""
 
     def __init__(self, name: str, now_and_then: Callable[[], None]) -> None:
         self.writes = 0
@@ -47,7 +47,7 @@ class _CountingFile(apsw.VFSFile):
 
 @contextmanager
 def counting(now_and_then: Callable[[], None]) -> Iterator[_CountingDisk]:
-    """Within this, whoever names no disk (the copy, and only the copy) writes through the counting one."""
+    """Inside the block, connections without a VFS (only the copy) write through the counting one."""
     before = apsw.vfs_names()[0]
 
     def take_over(connection: apsw.Connection) -> None:
@@ -73,7 +73,7 @@ async def test_commits_during_a_backup_do_not_send_it_back_to_the_start(tmp_path
 
         def commit() -> None:
             nonlocal commits
-            if commits < 200:  # a copy that begins anew each time must come to an end as well, to be told off
+            if commits < 200:  # a copy that restarts each time must end as well, for the test to fail
                 commits += 1
                 other.execute("UPDATE meta SET next_uid = next_uid + 1")
 

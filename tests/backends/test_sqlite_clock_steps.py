@@ -16,7 +16,7 @@ from longshore.backends.remote.records.store import FACTS
 from longshore.core.clock import HeldClock
 from longshore.core.filters import JobFilter
 from longshore.core.job import Lease
-from longshore.runtime.doctor import check_up
+from longshore.runtime.doctor import examine
 from tests.backends.audit import audit
 from tests.machine import HeldMachine, install
 
@@ -242,11 +242,11 @@ async def test_doctor_and_explain_report_the_step(
     # R2
     queue = Queue(backend)
     await backend.enqueue_jobs([Job(id="j", type="x"), Job(id="k", type="x", delay=600)])
-    assert [f.level for f in await check_up(queue) if f.check == "clock"] == ["ok"]
+    assert [f.level for f in await examine(queue) if f.check == "clock"] == ["ok"]
     await backend.dequeue_jobs("w", lease=30)
     machine.step(step)
     await backend.reclaim_expired_leases()
-    findings = [finding for finding in await check_up(queue) if finding.check == "clock"]
+    findings = [finding for finding in await examine(queue) if finding.check == "clock"]
     assert [finding.level for finding in findings] == ["warning"]
     assert words in findings[0].found
     assert "time server" in findings[0].fix
@@ -258,4 +258,4 @@ async def test_doctor_and_explain_report_the_step(
         assert FACTS.read("facts", FACTS.write("facts", facts)).clock_step == facts.clock_step  # over HTTP, too
     machine.passes(25 * HOUR)
     await backend.reclaim_expired_leases()
-    assert [f.level for f in await check_up(queue) if f.check == "clock"] == ["ok"]
+    assert [f.level for f in await examine(queue) if f.check == "clock"] == ["ok"]

@@ -1,4 +1,4 @@
-"""Disks that fill up, break or forbid writing, and files that are damaged or not ours: told plainly, nothing lost."""
+"""Disks that are full, broken or read-only, and files that are damaged or foreign: clear errors, nothing lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOBODY = 65_534
 
 
 async def fill(path: Path, jobs: int, clock: HeldClock | None = None) -> None:
-    """A queue with so many jobs, some of them done, closed properly."""
+    """A queue with this many jobs, some of them completed, closed cleanly."""
     async with SQLiteBackend(path, clock=clock) as backend:
         await backend.enqueue_jobs([Job(id=f"j{n}", type="t", tags=("x",), payload=b'"data"') for n in range(jobs)])
         for job in await backend.dequeue_jobs("w", limit=jobs // 3):
@@ -40,7 +40,7 @@ async def fill(path: Path, jobs: int, clock: HeldClock | None = None) -> None:
 
 
 async def enqueue_until_refused(backend: SQLiteBackend, most: int = 500) -> tuple[list[str], BackendUnavailable]:
-    """What was acknowledged, and the refusal that came after it."""
+    """What was acknowledged, and the error after it."""
     acknowledged: list[str] = []
     for number in range(most):
         try:
@@ -53,7 +53,7 @@ async def enqueue_until_refused(backend: SQLiteBackend, most: int = 500) -> tupl
 # -- the disk is full
 
 
-async def test_a_full_disk_is_told_plainly_and_room_made_is_room_used(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_freed_space_is_used(tmp_path: Path) -> None:
     clock = HeldClock()
     limit = 60
     connections: list[apsw.Connection] = []
@@ -82,8 +82,8 @@ async def test_a_full_disk_is_told_plainly_and_room_made_is_room_used(tmp_path: 
         apsw.connection_hooks.remove(small)
 
 
-async def test_one_who_needs_no_room_is_served_while_the_disk_is_full(tmp_path: Path) -> None:
-    """A group commit that does not fit is taken apart: only those who do not fit are refused."""
+async def test_a_call_that_needs_no_space_succeeds_while_the_disk_is_full(tmp_path: Path) -> None:
+    """A group commit that does not fit is retried one by one: only requests that do not fit are rejected."""
     limit = 60
 
     def small(connection: apsw.Connection) -> None:
@@ -119,7 +119,7 @@ def breaking(kind: type[Exception], at: int, *, lasting: bool = False) -> Iterat
 
 
 async def some_life(backend: SQLiteBackend, acknowledged: dict[str, JobStatus]) -> None:
-    """A few of each kind of write; whatever is refused is only missing from what is acknowledged."""
+    """A few of each kind of write; a rejected one is only missing from what is acknowledged."""
 
     async def enqueue(number: int) -> None:
         job_id = await backend.enqueue_job(Job(id=f"j{number}", type="t", payload=b" " * 400))
@@ -165,11 +165,11 @@ def test_an_error_at_any_write_or_sync_is_never_acknowledged(
             asyncio.run(live(path, acknowledged))
         stored = jobs_after_a_restart(path, clock)
         check_kept(acknowledged, stored)
-        assert lasting or acknowledged, f"call {at} failed once, and nobody was served after it"
+        assert lasting or acknowledged, f"call {at} failed once, and no later call succeeded"
     print(f"{calls} calls, seed {seed}")
 
 
-async def test_after_one_error_the_same_backend_goes_on(tmp_path: Path) -> None:
+async def test_after_one_error_the_same_backend_continues(tmp_path: Path) -> None:
     told: list[str] = []
     with breaking(apsw.IOError, 130) as disk:
         async with SQLiteBackend(tmp_path / "jobs.db", vfs="breaking") as backend:
@@ -212,7 +212,7 @@ def test_a_migration_that_fails_anywhere_is_completed_by_the_next_start(
 
 
 def test_two_who_find_the_same_migration_missing_apply_it_once(tmp_path: Path) -> None:
-    """Both have looked before either begins: the second must look again once it has the lock."""
+    """Both have read before either begins: the second must read again once it has the lock."""
     both_have_looked = threading.Barrier(2, timeout=20)
 
     def watch(connection: apsw.Connection) -> None:
@@ -238,7 +238,7 @@ def test_two_who_find_the_same_migration_missing_apply_it_once(tmp_path: Path) -
     jobs_after_a_restart(path, HeldClock())
 
 
-# -- the place is wrong
+# -- wrong paths and permissions
 
 
 async def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
-async def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
+async def test_a_folder_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     async with SQLiteBackend(tmp_path) as backend:
         with pytest.raises(BackendUnavailable, match="is a folder; name a file"):
             await backend.count_jobs()
@@ -256,7 +256,7 @@ async def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def lent_folder() -> Iterator[Path]:
-    """A folder that its user may be kept from writing to, even where the tests run as the superuser."""
+    """A folder that its user may not write to, even if the tests run as root."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if os.geteuid() == 0:
@@ -270,13 +270,13 @@ def names_in(folder: Path) -> list[str]:
 
 
 def forbid(place: Path) -> None:
-    """Its owner may look, and no more."""
+    """Its owner may only read it."""
     place.chmod(0o500 if place.is_dir() else 0o400)
 
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Without the superuser's right to write anywhere."""
+    """Without root's right to write anywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -288,7 +288,7 @@ def as_nobody() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("forbidden", ["file", "folder", "both"])
-async def test_what_may_not_be_written_is_told_and_left_as_it_is(forbidden: str, lent_folder: Path) -> None:
+async def test_a_read_only_store_is_reported_and_not_changed(forbidden: str, lent_folder: Path) -> None:
     path = lent_folder / "jobs.db"
     with as_nobody():
         await fill(path, 3)
@@ -303,7 +303,7 @@ async def test_what_may_not_be_written_is_told_and_left_as_it_is(forbidden: str,
         assert path.read_bytes() == before
 
 
-async def test_a_new_file_in_a_folder_that_may_not_be_written_is_told(lent_folder: Path) -> None:
+async def test_a_new_file_in_a_read_only_folder_is_reported(lent_folder: Path) -> None:
     with as_nobody():
         forbid(lent_folder)
         async with SQLiteBackend(lent_folder / "jobs.db") as backend:
@@ -312,11 +312,11 @@ async def test_a_new_file_in_a_folder_that_may_not_be_written_is_told(lent_folde
         assert names_in(lent_folder) == []
 
 
-# -- the file is not what it should be
+# -- foreign and damaged files
 
 
 def damaged(damage: str, path: Path) -> str:
-    """Makes the file one that must be refused, and returns the words to expect."""
+    """Turn the file into one that must be rejected, and return the expected words."""
     whole = path.read_bytes()
     if damage == "zeroed header":
         path.write_bytes(bytes(100) + whole[100:])
@@ -360,9 +360,7 @@ def damaged(damage: str, path: Path) -> str:
         "empty, its log left behind",
     ],
 )
-async def test_a_file_that_is_not_a_queue_in_good_health_is_refused_and_left_as_it_is(
-    damage: str, tmp_path: Path
-) -> None:
+async def test_a_foreign_or_damaged_file_is_rejected_and_not_changed(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     await fill(path, 300)
     words = damaged(damage, path)
@@ -386,14 +384,14 @@ async def test_a_file_that_is_not_a_queue_in_good_health_is_refused_and_left_as_
                 refusals.append(str(refusal))
     assert refusals, "nothing was refused"
     assert all(str(path) in told and words in told for told in refusals), refusals
-    if damage != "cut in half":  # where part of it can be read, what can be done is done
+    if damage != "cut in half":  # where a part can be read, calls on that part may succeed
         assert len(refusals) == len(calls)
         assert state() == before
 
 
 @pytest.mark.prove
 def test_flipped_bytes_are_reported_with_a_clear_error_or_do_no_harm(tmp_path: Path, seed: int, proving: bool) -> None:
-    """Never an error that is not ours, never a file that shrank to a new empty one."""
+    """Never a foreign error, never a file replaced by a new empty one."""
     path = tmp_path / "jobs.db"
     asyncio.run(fill(path, 100))
     whole = path.read_bytes()

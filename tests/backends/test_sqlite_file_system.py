@@ -58,7 +58,7 @@ def test_local_disks_have_no_known_risk_and_the_others_have_one() -> None:
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Reports the test's folder as being on this file system."""
+    """Report the test's folder as being on this file system."""
 
     def pretending(kind: str) -> None:
         text = f"{MOUNTS}99 27 0:99 / {tmp_path} rw - {kind} source rw\n"
@@ -77,7 +77,7 @@ async def test_a_store_on_a_network_file_system_is_refused_unless_allowed(
     async with connect(url) as backend:
         with pytest.raises(BackendUnavailable, match=f"is on {kind}, a network file system.*allow_network_file_system"):
             await backend.enqueue_job(Job(type="t"))
-    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - a folder of the test's own
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240 - a folder of the test
     async with connect(url, allow_network_file_system=True) as backend:
         await backend.enqueue_job(Job(type="t"))
     assert [f"is on {kind}, a network file system" in message for message in caplog.messages] == [True]

@@ -1,4 +1,4 @@
-"""Following one queue's events costs what that queue has to tell, however busy the others are."""
+"""Reading one queue's events costs in proportion to that queue's events, however busy the others are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs stored inside the caller's own transaction on the queue's file: they exist if and only if it commits."""
+"""Jobs stored inside the caller's transaction on the queue's file: they exist if and only if it commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def backend(tmp_path: Path) -> AsyncIterator[SQLiteBackend]:
 
 
 async def stored(backend: SQLiteBackend) -> int:
-    """Jobs waiting, as the kept counts say."""
+    """Waiting jobs, by the stored counts."""
     return (await backend.count_jobs())[JobStatus.INITIAL_PENDING]
 
 

@@ -111,7 +111,7 @@ def plan(connection: apsw.Connection, name: str) -> list[str]:
 
 
 def statements() -> list[str]:
-    """All that have a plan; the others are DDL."""
+    """All statements that have a plan; the others are DDL."""
     return sorted(name for name in SQL.names() if re.match("SELECT|INSERT|UPDATE|DELETE|WITH", getattr(SQL, name)))
 
 

@@ -1,4 +1,4 @@
-"""The power goes off: whatever was acknowledged is there when it comes back, wherever in the writing it was cut."""
+"""After a power cut, everything acknowledged is there, wherever the writing was cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROUNDS = 6
 
 
 class CarelessBackend(SQLiteBackend):
-    """The same with one setting less: commits are written, but not synced before they are acknowledged."""
+    """The same with a weaker setting: commits are written, but not synced before they are acknowledged."""
 
     def _open(self, *, of_one_thread: bool = False) -> apsw.Connection:
         connection = super()._open(of_one_thread=of_one_thread)
@@ -32,7 +32,7 @@ class CarelessBackend(SQLiteBackend):
 
 
 async def life_of_a_queue(backend: SQLiteBackend, ack: Callable[[tuple[str, JobStatus]], None]) -> None:
-    """Jobs come, in groups and alone, are claimed and end in different ways; each answer is noted as it arrives."""
+    """Jobs are enqueued in groups and alone, claimed, and end in different ways; each answer is recorded on arrival."""
 
     async def enqueue(job: Job) -> None:
         await backend.enqueue_job(job)
@@ -58,7 +58,7 @@ async def life_of_a_queue(backend: SQLiteBackend, ack: Callable[[tuple[str, JobS
 
 
 def record(backend_type: type[SQLiteBackend], name: str, folder: Path, clock: HeldClock) -> list[Deed]:
-    """Everything that a queue's life writes to its disk, and when its callers got their answers."""
+    """Everything that a queue writes to its disk, and when its callers got their answers."""
     disk = RecordingDisk(name)
 
     async def live() -> None:
@@ -71,7 +71,7 @@ def record(backend_type: type[SQLiteBackend], name: str, folder: Path, clock: He
 
 
 def cuts(deeds: list[Deed], chosen: set[int]) -> Iterator[tuple[int, Platter, dict[str, JobStatus]]]:
-    """At each chosen point: the disk, and the last status each job was acknowledged in."""
+    """At each chosen point: the disk, and the last acknowledged status of each job."""
     platter = Platter()
     acknowledged: dict[str, JobStatus] = {}
     for number, deed in enumerate(deeds, start=1):
@@ -91,11 +91,11 @@ ORDER = {
     JobStatus.COMPLETED: 4,
     JobStatus.DEAD: 4,
 }
-"""How far along each status is: after a cut a job may be further than its last answer told, never less far."""
+"""The progress of each status: after a cut a job may be further than its last answer, but never behind it."""
 
 
 def lost(acknowledged: dict[str, JobStatus], stored: dict[str, Job]) -> list[str]:
-    """What was acknowledged and is gone."""
+    """What was acknowledged and is lost."""
     return [
         f"{job_id} was {status}, and is {stored[job_id].status if job_id in stored else 'gone'}"
         for job_id, status in acknowledged.items()
@@ -133,7 +133,7 @@ def test_a_power_cut_at_any_write_loses_no_acknowledged_job(
 
 
 def test_without_the_sync_before_the_answer_the_same_cuts_do_lose_jobs(tmp_path: Path, seed: int) -> None:
-    """The harness would notice: with synchronous=NORMAL acknowledged jobs are gone."""
+    """The test would detect a loss: with synchronous=NORMAL acknowledged jobs are lost."""
     clock = HeldClock()
     deeds = record(CarelessBackend, "careless", tmp_path, clock)
     chosen = set(Random(seed).sample(range(len(deeds) // 4, len(deeds)), 10))

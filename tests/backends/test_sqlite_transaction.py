@@ -1,4 +1,4 @@
-"""The statements of the SQLite store guard themselves, whatever the code above them believes."""
+"""The statements of the SQLite store check their own conditions, whatever their callers assume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def transaction(tmp_path: Path) -> Iterator[SQLiteTransaction]:
 
 
 def claimed(transaction: SQLiteTransaction, worker: str) -> Change:
-    """A claim of the job as it is stored now, not yet written."""
+    """A claim of the stored job, not yet written."""
     change = Change(transaction.jobs_by_id(["j1"])["j1"], NOW)
     transitions.claim(change, worker, f"token of {worker}", NOW + 30_000_000)
     return change
@@ -87,7 +87,7 @@ async def test_jobs_that_complete_alike_are_written_together_and_each_keeps_its_
 def test_jobs_one_after_the_other_or_not_are_claimed_and_completed_alike(
     transaction: SQLiteTransaction, numbers: Sequence[int]
 ) -> None:
-    """A span of uids is written otherwise than a choice of them: nobody beside it may be touched."""
+    """A range of uids is written by another statement than a list: jobs next to it must not change."""
     ids = [f"s{number}" for number in range(6)]
     enqueue_jobs.run(transaction, [Job(id=job_id, type="t", queue="spans") for job_id in ids])
     chosen = [ids[number] for number in numbers]
@@ -103,11 +103,11 @@ def test_jobs_one_after_the_other_or_not_are_claimed_and_completed_alike(
     assert {after[job_id].status for job_id in set(ids) - set(chosen)} <= {JobStatus.INITIAL_PENDING}
 
 
-def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(transaction: SQLiteTransaction) -> None:
+def test_a_claim_within_keys_is_made_in_bulk_unless_it_would_skip_too_many(transaction: SQLiteTransaction) -> None:
     queue = QueueState("keyed", per_key=1)
     jobs = [Job(id=f"k{n}", type="t", queue="keyed", concurrency_key=key) for n, key in enumerate("aabbc")]
     enqueue_jobs.run(transaction, jobs)
-    assert transaction.claim([queue], 3, LEASE, None, 1) is Undecided.FULL_KEYS  # two are in the way
+    assert transaction.claim([queue], 3, LEASE, None, 1) is Undecided.FULL_KEYS  # it would skip two
     assert transaction.key_states("keyed", ["a"])["a"].running_count == 0
     claimed_now = transaction.claim([queue], 3, LEASE, None, 2)
     assert not isinstance(claimed_now, Undecided)
@@ -117,6 +117,6 @@ def test_a_claim_within_keys_is_made_at_once_unless_too_many_stand_in_the_way(tr
         "b": 1,
         "c": 1,
     }
-    assert transaction.claim([queue], 3, LEASE, None, 5) is Undecided.FULL_KEYS  # nobody has free slots
-    assert transaction.release_keys(queue, {"a": 1, "c": 1}) is None  # nobody is blocked
+    assert transaction.claim([queue], 3, LEASE, None, 5) is Undecided.FULL_KEYS  # no key has free slots
+    assert transaction.release_keys(queue, {"a": 1, "c": 1}) is None  # no job is blocked
     assert {state.running_count for state in transaction.key_states("keyed", ["a", "c"]).values()} == {0}

@@ -1,4 +1,4 @@
-"""The one thread that writes: many callers, one commit; whatever one of them does, the others get their answers."""
+"""The writer thread: many callers, one commit; whatever one caller does, the others get their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 20
 
 
 class Gate:
-    """An operation that keeps the writer busy until it is opened, so that what comes meanwhile waits together."""
+    """An operation that keeps the writer busy until it is opened, so that later requests wait together."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -69,10 +69,10 @@ async def held(backend: SQLiteBackend) -> tuple[Gate, asyncio.Task[None]]:
 
 
 async def queued(*calls: Any) -> list[asyncio.Task[Any]]:
-    """The calls, under way and waiting for the writer."""
+    """The calls, started and waiting for the writer."""
     tasks = [asyncio.create_task(call) for call in calls]
     for _ in range(3):
-        await asyncio.sleep(0)  # lets each run up to its wait
+        await asyncio.sleep(0)  # each runs up to its wait
     return tasks
 
 
@@ -83,7 +83,7 @@ async def test_all_who_wait_share_one_commit(commits: list[int], backend: SQLite
     gate.open()
     assert await asyncio.gather(*tasks) == [f"j{n}" for n in range(64)]
     await task
-    assert len(commits) <= 8  # one; more only if the machine was so slow that a batch ran out of time
+    assert len(commits) <= 8  # one; more only if the machine is so slow that a batch reaches its time limit
 
 
 async def test_a_refusal_is_its_callers_alone(backend: SQLiteBackend) -> None:
@@ -146,7 +146,7 @@ async def test_lease_renewals_go_ahead_of_everything_that_waits(backend: SQLiteB
 
 
 async def test_one_commit_gathers_no_longer_than_its_bound(commits: list[int], backend: SQLiteBackend) -> None:
-    """So that whoever comes next, a renewal above all, waits for one bounded batch and not for the whole line."""
+    """The next request, above all a renewal, waits for one bounded batch and not for all waiting requests."""
     slow = threading.Event()
 
     def slow_one(number: int) -> Callable[[Transaction], None]:
@@ -185,7 +185,7 @@ async def test_a_caller_who_gives_up_while_it_is_written_has_done_it_all_the_sam
         backend.enqueue_job(Job(id="other", type="t")),
     )
     gate.open()
-    assert await asyncio.to_thread(second.reached.wait, PATIENCE)  # the first of them is performed, not yet committed
+    assert await asyncio.to_thread(second.reached.wait, PATIENCE)  # the first of them has run, but is not committed yet
     given_up.cancel()
     await asyncio.sleep(0)
     second.open()
@@ -230,7 +230,7 @@ async def test_a_loop_that_was_closed_before_its_answer_came_is_no_burden_to_the
     assert await kept == "kept"
 
 
-async def test_closing_writes_what_was_handed_in_and_refuses_what_comes_after(tmp_path: Path) -> None:
+async def test_closing_writes_pending_operations_and_rejects_later_ones(tmp_path: Path) -> None:
     backend = SQLiteBackend(tmp_path / "jobs.db")
     await backend.enqueue_job(Job(id="first", type="t"))
     gate, _ = await held(backend)
@@ -259,4 +259,4 @@ async def test_whoever_waits_for_a_change_is_let_go_when_the_backend_closes(tmp_
 
 async def test_a_backend_that_was_never_used_leaves_no_file(tmp_path: Path) -> None:
     await SQLiteBackend(tmp_path / "jobs.db").close()
-    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - a look at an empty folder holds nobody up
+    assert not any(tmp_path.iterdir())  # noqa: ASYNC240 - an empty folder is listed at once

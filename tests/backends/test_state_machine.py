@@ -1,4 +1,4 @@
-"""Each durable store driven against memory with every verb of the contract, and both against what a history must be."""
+"""Each durable store is compared with memory on every operation of the contract, and both with a legal history."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.backends.two_stores import WEIGHTED, TwoStores, fewest, random_steps,
 from tests.conftest import PROVING
 
 PARTS = 4
-"""The walks are spread over so many tests, for test processes to share."""
+"""The walks are spread over this many tests, for parallel test processes."""
 
 
 class Extent(NamedTuple):
-    """How much is done in one run."""
+    """The amount of work in one run."""
 
     examples: int
     steps: int
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
     walk_steps: int
 
 
-# A server answers a tenth as quickly as a file in the same process.
+# A server answers ten times slower than a file in the same process.
 EXTENTS = {
     "sqlite": Extent(2_000, 50, 100, 400) if PROVING else Extent(60, 40, 6, 250),
     "postgres": Extent(500, 50, 40, 400) if PROVING else Extent(12, 40, 2, 200),
@@ -38,7 +38,7 @@ EXTENTS = {
 
 @pytest.fixture(params=sorted(EXTENTS))
 def store(request: pytest.FixtureRequest) -> tuple[OpenStore, Extent]:
-    """How to open the store under test, empty each time, and how long to drive it."""
+    """How to open the store under test, empty each time, and how many steps to run."""
     extent = EXTENTS[request.param]
     if request.param == "sqlite":
         return SQLiteStore, extent
@@ -46,7 +46,7 @@ def store(request: pytest.FixtureRequest) -> tuple[OpenStore, Extent]:
 
 
 class AnythingHappens(RuleBasedStateMachine):
-    """One rule that draws from all steps: as rules of their own, half of them would be switched off in each run."""
+    """One rule that draws from all steps: as separate rules, half of them would be switched off in each run."""
 
     def __init__(self, open_store: OpenStore, done: list[int]) -> None:
         super().__init__()
@@ -75,10 +75,10 @@ class AnythingHappens(RuleBasedStateMachine):
 def test_a_store_gives_the_same_answers_errors_and_events_as_memory(store: tuple[OpenStore, Extent]) -> None:
     open_store, extent = store
     done: list[int] = []
-    # The short form shows a failure as it was found: making it smaller takes minutes, which the long form has.
+    # The short form reports a failure as found: shrinking takes minutes, which the long form has.
     phases = list(Phase) if PROVING else [Phase.explicit, Phase.generate]
     run_state_machine_as_test(
-        partial(AnythingHappens, open_store, done),  # type: ignore[arg-type]  # takes anything that makes a machine
+        partial(AnythingHappens, open_store, done),  # type: ignore[arg-type] # accepts any factory of a machine
         settings=settings(max_examples=extent.examples, stateful_step_count=extent.steps, phases=phases),
     )
     print(f"{len(done)} runs, {sum(done)} steps")
@@ -89,7 +89,7 @@ def test_a_store_gives_the_same_answers_errors_and_events_as_memory(store: tuple
 def test_a_store_and_memory_agree_on_a_long_random_walk(
     part: int, store: tuple[OpenStore, Extent], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hypothesis finds the short ways to go wrong; on a long walk keys fill up and windows pass.
+    """Hypothesis finds short failing sequences; on a long walk keys fill up and windows pass.
 
     A walk has about ten jobs, too few for a claim to block any. So half of the walks block from the first job on.
     """

@@ -1,4 +1,4 @@
-"""Memory and a durable store side by side: everything that may happen to them, and what must hold after each step."""
+"""Memory and a durable store in parallel: the steps that may happen, and what must hold after each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.checker import History, Life
 
 T = TypeVar("T")
 
-# Few distinct values, so that everything collides with everything.
+# few distinct values, so that they collide often
 IDS = tuple("abcdefghij")
 KEYED_IDS = tuple("pqrstu")
 QUEUES = ("north", "south")
@@ -37,7 +37,7 @@ WORKERS = ("w1", "w2")
 SHORT, LONG = 5, 60
 KEY_TTL = timedelta(hours=24)
 PATIENCE = 10
-"""Seconds in which a follower must have read what is committed."""
+"""Seconds within which a reader must see committed events."""
 LIMITS = (UNCHANGED, None, 1, 1, 2)
 RATES = (UNCHANGED, None, Rate(1, 10), Rate(2, LONG))
 KEPT = (UNCHANGED, None, SHORT, 3600)
@@ -74,7 +74,7 @@ def rarely(chance: Random) -> bool:
 
 
 def some(chance: Random, among: Sequence[T], most: int) -> list[T]:
-    """Up to so many different ones."""
+    """Up to this many different ones."""
     return chance.sample(among, chance.randint(0, min(most, len(among))))
 
 
@@ -110,7 +110,7 @@ def new_job(chance: Random) -> Job:
 
 
 class Claim(NamedTuple):
-    """One lease on one job, as each of the two stores gave it."""
+    """One lease on one job, as each of the two stores returned it."""
 
     job_id: str
     uid: int
@@ -120,26 +120,26 @@ class Claim(NamedTuple):
 
 @dataclass
 class Rated:
-    """A rate in force, and the starts seen in each of its windows since."""
+    """An active rate, and the starts in each of its windows since."""
 
     rate: Rate
     starts: Counter[tuple[str | None, int]]
 
 
 class Cursors(NamedTuple):
-    """The same place in a listing, as each of the two stores named it."""
+    """The same position in a listing, as the cursor of each store."""
 
     of: tuple[str, str]
 
 
 class Uids:
-    """Which uid of the second store is which of memory's: a store may leave some out, but gives them in one order."""
+    """The uids of the second store by those of memory: a store may skip some, but keeps the order."""
 
     def __init__(self) -> None:
         self._ours: dict[int, int] = {}
 
     def learn(self, memory: Sequence[JobEvent], second: Sequence[JobEvent]) -> None:
-        """From the events of one step: the jobs added, in the order of their uids."""
+        """From the events of one step: the added jobs, in the order of their uids."""
         added = [
             sorted((event.job_uid or 0, event.job_id) for event in events if event.event == "job.added")
             for events in (memory, second)
@@ -150,7 +150,7 @@ class Uids:
             self._ours[theirs] = uid
 
     def __call__(self, value: Any) -> Any:
-        """What the second store answered, with memory's uids; one nobody knows becomes one that nothing has."""
+        """The answer of the second store with memory's uids; an unknown one becomes one that no job has."""
         if isinstance(value, Job):
             return value.replace(uid=self._ours.get(value.uid, -value.uid))
         if isinstance(value, JobEvent):
@@ -163,7 +163,7 @@ class Uids:
 
 
 def shown(value: Any) -> Any:
-    """An answer with what may differ between stores left out: lease tokens and what cursors look like."""
+    """An answer without what may differ between stores: lease tokens and the form of cursors."""
     if isinstance(value, LongshoreError):
         return (type(value), str(value))
     if isinstance(value, Lease):
@@ -184,7 +184,7 @@ def shown(value: Any) -> Any:
 
 
 def brief(value: Any) -> str:
-    """An argument as a reader of a failure wants it: of a job only what is not as usual."""
+    """An argument as shown for a failure: of a job only the unusual fields."""
     if isinstance(value, Claim):
         return f"<claim {value.epoch} of {value.job_id}>"
     if isinstance(value, Outcome):
@@ -201,7 +201,7 @@ def brief(value: Any) -> str:
 
 
 def for_store(value: Any, which: int) -> Any:
-    """An argument with each claim replaced by the lease this store gave for it, and each place by its own cursor."""
+    """An argument with each claim replaced by the lease of this store, and each position by its cursor."""
     if isinstance(value, Claim):
         return value.leases[which]
     if isinstance(value, Cursors):
@@ -216,12 +216,12 @@ def for_store(value: Any, which: int) -> Any:
 
 
 STEPS: dict[str, int] = {}
-"""What may happen, by the name of its method, and how often."""
+"""The steps that may happen, by method name, and how often."""
 M = TypeVar("M", bound=Callable[..., None])
 
 
 def step(weight: int) -> Callable[[M], M]:
-    """Registers a method as something that may happen."""
+    """Register a method as a step."""
 
     def register(method: M) -> M:
         STEPS[method.__name__] = weight
@@ -231,7 +231,7 @@ def step(weight: int) -> Callable[[M], M]:
 
 
 class TwoStores:
-    """Every step asks both stores the same thing, and is judged: same answer, same events, a legal history."""
+    """Every step calls both stores and checks: same answer, same events, a legal history."""
 
     LOOK_EVERY = 8
 
@@ -260,14 +260,14 @@ class TwoStores:
         self.steps = 0
 
     def happen(self, name: str, chance: Random) -> None:
-        """One step; now and then everything is compared after it."""
+        """One step; from time to time everything is compared after it."""
         getattr(self, name)(chance)
         self.steps += 1
         if self.steps % self.LOOK_EVERY == 0:
             self.look_at_everything()
 
     def finish(self) -> None:
-        """The last comparison; then all that stands in the way is taken away, and everything must come to its end."""
+        """The last comparison; then all limits and pauses are removed, and every job must end."""
         self.look_at_everything()
         self.all_can_come_to_an_end()
 
@@ -278,13 +278,13 @@ class TwoStores:
         self.loop.close()
         self.second.clear()
 
-    # -- asking both
+    # -- calls to both stores
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(call)
 
     def look(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        """Both stores' answer if they agree, or their error."""
+        """The answer of both stores if they agree, or their error."""
         self.give_to_both(verb, args, kwargs)
         return self.agreed(verb)
 
@@ -305,7 +305,7 @@ class TwoStores:
         return memory
 
     def ask(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        """Like `look`, for what may change something: judged by the events it wrote."""
+        """Like `look`, for a call that may change something: it is judged by its events."""
         self.told.append(f"{verb} {', '.join(map(brief, args))} {brief(kwargs) if kwargs else ''}")
         self.give_to_both(verb, args, kwargs)
         written = [self.read_on(0), self.read_on(1, self.second.events_written())]
@@ -317,7 +317,7 @@ class TwoStores:
         return answer
 
     def judged(self, memory: list[JobEvent], second: list[JobEvent]) -> list[JobEvent]:
-        """What both logs say since the last step; the same about each job."""
+        """The events of both logs since the last step; the same for each job."""
 
         def by_job(events: Sequence[JobEvent]) -> list[Any]:
             return sorted((shown(event) for event in events), key=lambda e: (e.queue, e.job_uid or 0, e.job_seq))
@@ -337,9 +337,9 @@ class TwoStores:
         return second
 
     def read_on(self, which: int, written: int | None = None) -> list[JobEvent]:
-        """A follower per queue: pruning one queue's events must not hide another's.
+        """A reader for each queue: pruning one queue's events must not hide another's.
 
-        If it is known how many events there are to read, they are waited for: a store may show them a moment later.
+        If the number of events is known, they are waited for: a store may show them a moment later.
         """
         found: list[JobEvent] = []
         until = perf_counter() + PATIENCE
@@ -356,7 +356,7 @@ class TwoStores:
         return found
 
     def note_event(self, event: JobEvent) -> None:
-        """Keeps what later answers are judged by."""
+        """Record what later answers are judged by."""
         if event.job_uid is None:
             return
         job = self.known[event.job_uid]
@@ -371,7 +371,7 @@ class TwoStores:
                 self.keys_removed[pair] = self.clock.now()
 
     def count_start(self, event: JobEvent, key: str | None) -> None:
-        """No window of a rate that is in force may see more starts than it allows."""
+        """No window of an active rate may have more starts than it allows."""
         of_key = self.key_rates.get(event.queue) if key is not None else None
         for rated, name in ((self.rates.get(event.queue), None), (of_key, key)):
             if rated is not None:
@@ -381,14 +381,14 @@ class TwoStores:
                     f"{slot}: {rated.starts[slot]} starts within {rated.rate}"
                 )
 
-    # -- what is known apart from the stores
+    # -- the expected state
 
     def life_of(self, job_id: str) -> tuple[int, Life] | None:
         lives = self.history.lives.items()
         return next(((uid, life) for uid, life in lives if life.id == job_id and not life.removed), None)
 
     def stale(self, claim: Claim) -> type[LongshoreError] | None:
-        """Why a write with this lease must be refused, judged by the history alone."""
+        """Why a write with this lease must be rejected, by the history alone."""
         found = self.life_of(claim.job_id)
         if found is None:
             return JobNotFound
@@ -401,7 +401,7 @@ class TwoStores:
         return None if (uid, life.epoch) == (claim.uid, claim.epoch) else LeaseLost
 
     def fenced(self, claim: Claim, verb: str, *args: Any, settles: bool = True, **kwargs: Any) -> None:
-        """A stale lease is told so; a live one settles its claim once and never again."""
+        """A stale lease is rejected; a valid one settles its claim exactly once."""
         stale = self.stale(claim)
         answer = self.ask(verb, *args, **kwargs)
         if stale is not None:
@@ -416,7 +416,7 @@ class TwoStores:
         self.settled.add((claim.uid, claim.epoch))
 
     def claim(self, chance: Random) -> Claim | None:
-        """A claim, mostly one that is still good."""
+        """A claim, mostly a valid one."""
         live = [claim for claim in self.claims[-12:] if self.stale(claim) is None]
         among = self.claims if rarely(chance) or not live else live
         return chance.choice(among) if among else None
@@ -440,10 +440,10 @@ class TwoStores:
     def claimable_now(
         self, wanted: Sequence[str], among: Sequence[str] | None, types: Sequence[str] | None
     ) -> list[Job] | None:
-        """A reference for the claim: who may start, in order, by the jobs as anybody can read them.
+        """A reference for the claim: the jobs that may start, in order, from the readable jobs.
 
-        None where that is not enough: with rates, and when a job is past its time (a claim that meets it ends it, and
-        whoever waited for it may start).
+        None where that is not enough: with rates, and if a job is past its `expires_at` (the claim ends it, and its
+        dependents may start).
         """
         now = self.clock.now()
 
@@ -479,7 +479,7 @@ class TwoStores:
             chosen.append(job)
         return chosen
 
-    # -- jobs come in
+    # -- enqueue
 
     @step(6)
     def enqueue(self, chance: Random) -> None:
@@ -500,7 +500,7 @@ class TwoStores:
 
     @step(2)
     def fill_a_key(self, chance: Random) -> None:
-        """Jobs of several types wait under one key with a limit, and a claim meets those that may not start."""
+        """Jobs of several types wait under one key with a limit, and a claim reads those that may not start."""
         # S5
         queue, key = chance.choice(QUEUES), chance.choice(("k", "l"))
         if self.limits[queue]["per_key"] is None and queue not in self.key_rates:
@@ -543,7 +543,7 @@ class TwoStores:
             self.keys_given[pair] = job_id
             self.keys_removed.pop(pair, None)
 
-    # -- workers take them
+    # -- claim
 
     @step(8)
     def dequeue(self, chance: Random) -> None:
@@ -599,7 +599,7 @@ class TwoStores:
         else:
             self.fenced(claim, verb, claim.job_id, value, lease=claim, settles=False)
 
-    # -- they end
+    # -- settle
 
     @step(8)
     def settle(self, chance: Random) -> None:
@@ -659,7 +659,7 @@ class TwoStores:
             assert now.lease is not None
             self.lease_ends[now.uid, now.epoch] = now.lease.expires_at
 
-    # -- they are called off, or their workers vanish
+    # -- cancellation and crashes
 
     @step(3)
     def cancel(self, chance: Random) -> None:
@@ -693,7 +693,7 @@ class TwoStores:
     def operate(self, chance: Random) -> None:
         verb = chance.randrange(4)
         if verb == 0:
-            self.ask("retry_job", self.job(chance, {JobStatus.DEAD}), reset=chance.random() < 0.5, actor="somebody")
+            self.ask("retry_job", self.job(chance, {JobStatus.DEAD}), reset=chance.random() < 0.5, actor="operator")
         elif verb == 1:
             self.ask("promote_job", self.job(chance, ELIGIBLE))
         elif verb == 2:
@@ -734,7 +734,7 @@ class TwoStores:
         self.ask("pause_queue" if paused else "resume_queue", queue)
         (self.paused.add if paused else self.paused.discard)(queue)
 
-    # -- time
+    # -- schedules and time
 
     @step(6)
     def time_passes(self, chance: Random) -> None:
@@ -777,7 +777,7 @@ class TwoStores:
         else:
             self.ask("apply_retention")
 
-    # -- looking
+    # -- reads
 
     @step(2)
     def search(self, chance: Random) -> None:
@@ -801,7 +801,7 @@ class TwoStores:
             cursor = Cursors((memory.next_cursor, second.next_cursor))
 
     def look_at_everything(self) -> None:
-        """All that can be read is the same, adds up, and is kept in order inside the second store."""
+        """Everything readable is equal and adds up, and the second store is consistent inside."""
         jobs = self.all_jobs(0)
         for memory, second in zip(jobs, self.all_jobs(1), strict=True):
             assert shown(second) == shown(memory), f"{self.second.name} has {brief(second)}, memory {brief(memory)}"
@@ -835,7 +835,7 @@ class TwoStores:
         self.counters[job.uid] = now
 
     def all_can_come_to_an_end(self) -> None:
-        """With nothing in the way, every job that was accepted can be claimed or is over."""
+        """Without limits and pauses, every accepted job can be claimed or has ended."""
         for queue in QUEUES:
             self.pause(queue, False)
             self.limit(queue, None, None)
@@ -847,7 +847,7 @@ class TwoStores:
             pass
         jobs = self.all_jobs(1)
         left = [job.id for job in jobs if job.status in ELIGIBLE]
-        assert not left, f"nobody can claim {left}"
+        assert not left, f"no worker can claim {left}"
         self.history.at_rest(jobs, self.clock.now(), self.run(self.second.backend.count_jobs()))
         self.history.verify()
 
@@ -856,7 +856,7 @@ WEIGHTED: Sequence[str] = [name for name, weight in STEPS.items() for _ in range
 
 
 def walk(open_store: OpenStore, steps: Iterable[tuple[str, int]]) -> tuple[str, list[str]] | None:
-    """Takes these steps from the beginning; what went wrong and the calls that led there, or None."""
+    """Run these steps from the start; return the failure and the calls that led to it, or None."""
     stores = TwoStores(open_store)
     try:
         for name, seed in steps:
@@ -870,13 +870,13 @@ def walk(open_store: OpenStore, steps: Iterable[tuple[str, int]]) -> tuple[str, 
 
 
 def random_steps(seed: int, count: int) -> list[tuple[str, int]]:
-    """So many steps, each with the seed of its own choices, so that any of them can be left out."""
+    """This many steps, each with its own seed, so that any of them can be left out."""
     chance = Random(seed)
     return [(chance.choice(WEIGHTED), chance.randrange(2**32)) for _ in range(count)]
 
 
 def fewest(open_store: OpenStore, steps: list[tuple[str, int]], wrong: str, tries: int) -> list[tuple[str, int]]:
-    """Fewer steps that fail alike: halves, quarters, and so on are left out as long as that goes well."""
+    """Fewer steps with the same failure: halves, quarters and so on are left out while it still fails."""
 
     def kind(told: str) -> str:
         return "".join(letter for letter in told[:24] if letter.isalpha())

@@ -1,4 +1,4 @@
-"""What must hold inside a store between two transactions: copies agree with what they are copies of."""
+"""What must hold inside a store between two transactions: copies equal their originals."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kep
 FROM told WHERE kept_holding <> holding
 UNION ALL
 SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || blocked || ' blocked jobs' FROM told
-WHERE blocked > 0 AND window_ends_at IS NULL AND noted = 0 -- what is noted lets them step forward with the next claim
-    -- under a rate the free slots is not known here, but it is something: a key with none would have a time to wake at
+WHERE blocked > 0 AND window_ends_at IS NULL AND noted = 0 -- the next claim applies noted slots
+    -- the free slots under a rate are unknown here, but not 0: a full key would have a window end
     AND in_line < %(least)s(
         blocked + in_line, coalesce(per_key - holding, 1),
         CASE WHEN key_rate_count IS NULL THEN blocked + in_line ELSE 1 END
@@ -93,7 +93,7 @@ _SQLITE = {
     "least": "min",
 }
 _POSTGRES = {
-    # free_slots that completed jobs have left, and nobody has taken back yet (docs/decisions/0022)
+    # slots that completed jobs released, and no transaction has applied yet (docs/decisions/0022)
     "noted": """(
         SELECT coalesce(sum(given.jobs), 0) FROM released_slots AS r, unnest(r.keys, r.jobs) AS given (key, jobs)
         WHERE r.queue = real.queue AND given.key = real.key
@@ -104,14 +104,14 @@ _POSTGRES = {
 
 
 def internal_faults(connection: apsw.Connection | psycopg.Connection[Any]) -> list[str]:
-    """Every way in which the store's own bookkeeping is off, as sentences; none if all is well.
+    """Every error in the store's counts and indexes, as a sentence; empty if there is none.
 
     On PostgreSQL the connection's search path must lead to the schema.
     """
     statements = [_COUNTS, _TAGS, _LEASES, _LEFTOVERS, _KEYS]
     dialect = _SQLITE
     if isinstance(connection, psycopg.Connection):
-        statements.append(_NAMES)  # only there are the names of queues kept apart
+        statements.append(_NAMES)  # only there the names of queues are stored separately
         dialect = _POSTGRES
     found: list[str] = []
     for statement in statements:
@@ -120,6 +120,6 @@ def internal_faults(connection: apsw.Connection | psycopg.Connection[Any]) -> li
 
 
 def integrity_faults(connection: apsw.Connection) -> list[str]:
-    """What SQLite itself finds wrong with the file."""
+    """What SQLite reports about the file."""
     found = [str(text) for (text,) in connection.execute("PRAGMA integrity_check")]
     return [] if found == ["ok"] else found

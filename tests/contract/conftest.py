@@ -1,4 +1,4 @@
-"""The stores the conformance kit is run on here, and how their work is counted."""
+"""The stores that the conformance kit runs on here, and how their work is counted."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,9 +30,9 @@ FROM pg_class WHERE relnamespace = 'longshore'::regnamespace
 def connect_store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: BreakableClock
 ) -> Iterator[Callable[[], Backend]]:
-    """Opens one more backend on the test's store; each memory:// is a store of its own."""
+    """Open one more backend on the test's store; each memory:// is a separate store."""
     file = f"sqlite:///{tmp_path / 'jobs.db'}"
-    if request.param == "remote":  # the clock is the store's, and that is the server's
+    if request.param == "remote":  # the server's store has the clock
         server: RemoteServer = request.getfixturevalue("remote_server")
         with server.serving(connect(file, clock=clock)) as address:
             yield lambda: connect(address)
@@ -51,7 +51,7 @@ def remote_server() -> Iterator[RemoteServer]:
 
 @pytest.fixture
 def work_done(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkDone]:
-    """The store's own count of its work, in a unit of its own."""
+    """The store's count of its work, in its own unit."""
     if "postgres" in request.node.name:
         counting = _rows_touched(monkeypatch, request.getfixturevalue("postgres_url"))
     else:
@@ -89,10 +89,10 @@ def _steps_made() -> Iterator[WorkDone]:
 
 @contextmanager
 def _rows_touched(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[WorkDone]:
-    """Transactions of PostgreSQL, and the rows and index entries they visited, asked at their beginning and their end.
+    """Transactions of PostgreSQL, and the rows and index entries they visited, read before and after.
 
-    What autovacuum does in its own time is done at every reading, so that the remains of an earlier filling are not
-    counted, and the planner knows how large the tables are.
+    Each reading does the work of autovacuum first, so that remains of earlier data are not counted, and the planner
+    knows the size of the tables.
     """
     rows = 0
     run, simply = OwnSession.run, OwnSession.simply
@@ -113,7 +113,7 @@ def _rows_touched(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[WorkDon
         return answer
 
     def deduct_what_was(session: OwnSession) -> None:
-        """What earlier transactions did is told once more until the server has noted it."""
+        """Read again until the server has recorded what earlier transactions did."""
         nonlocal rows
         rows -= session.rows(ROWS_TOUCHED)[0][0]
 

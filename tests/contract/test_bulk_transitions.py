@@ -26,7 +26,7 @@ async def held(backend: Backend, job_id: str) -> Lease:
 
 
 async def bring_to(backend: Backend, status: JobStatus) -> Lease | None:
-    """Stores the job `j` and brings it to this status; returns the lease it was last claimed under."""
+    """Store the job `j` and bring it to this status; return the lease of its last claim."""
     depends_on = ("not stored",) if status is S.WAITING_CHILDREN else ()
     given = S.CREATED if status is S.CREATED else S.INITIAL_PENDING
     await backend.enqueue_job(Job(id="j", type="t", status=given, depends_on=depends_on))

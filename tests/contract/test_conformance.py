@@ -1,3 +1,3 @@
 """The whole conformance kit, on every backend."""
 
-from longshore.testing.conformance import *  # noqa: F403  # the kit is meant to be taken in whole
+from longshore.testing.conformance import *  # noqa: F403  # the kit is imported as a whole

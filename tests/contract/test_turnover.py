@@ -1,4 +1,5 @@
-"""What the kit cannot ask of every store: here a turn is one transaction; and what a store gets that has no such."""
+"""Settling and claiming in one transaction, which the kit cannot require of every store; and the default of the
+contract."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ async def test_a_lease_beyond_the_calendar_is_refused_before_anything_is_settled
 
 
 class InTwoSteps(MemoryBackend):
-    """A store that has nothing better than what the contract gives it."""
+    """A store with only the default of the contract."""
 
     settle_and_dequeue = Backend.settle_and_dequeue
 
 
 class TestInTwoSteps(Turnover):
-    """Without a transaction for both, everything but that holds."""
+    """Without one transaction for both, everything else holds."""
 
     @pytest_asyncio.fixture
     async def backend(self, clock: BreakableClock) -> AsyncIterator[Backend]:
@@ -51,4 +52,4 @@ class TestInTwoSteps(Turnover):
 
     @pytest.fixture
     def connect_store(self) -> None:
-        """Nobody opens another one here."""
+        """No other backend is opened here."""

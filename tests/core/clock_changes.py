@@ -1,4 +1,4 @@
-"""When the clocks change: the zones that the core's tests speak of, and the changes each of them makes in 2026."""
+"""The time zones of the core's tests, and their clock changes in 2026."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 MINUTE = timedelta(minutes=1)
 LEAST_ZONES = 220
-"""All that change their clocks in 2026, and of the others so many that these are the zones checked."""
+"""All zones that change their clocks in 2026, plus some others to check."""
 # both hemispheres, half-hour changes, midnight changes, offsets of 45 minutes, both sides of the date line, none at all
 SAMPLE = (
     "UTC",
@@ -38,7 +38,7 @@ SAMPLE = (
 
 @cache
 def changes(zone: str) -> tuple[datetime, ...]:
-    """The minutes at which its offset changes in 2026: found by looking at every day, then by halving."""
+    """The minutes at which its offset changes in 2026, found by comparing days and then by bisection."""
     local = ZoneInfo(zone)
 
     def offset(moment: datetime) -> timedelta | None:
@@ -66,7 +66,7 @@ def zones() -> tuple[str, ...]:
 
 @cache
 def one_zone_of_each_kind() -> tuple[str, ...]:
-    """Of those that set their clocks at the same moments by the same amounts, one."""
+    """One zone of each group that changes its clocks at the same moments by the same amounts."""
     kinds: dict[tuple[object, ...], str] = {}
     for zone in zones():
         local = ZoneInfo(zone)

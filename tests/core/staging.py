@@ -1,4 +1,4 @@
-"""What the core's tests share: the table of legal moves written a second time, and records put into a status."""
+"""Shared by the core's tests: a second, hand-written copy of the transition table, and records in each status."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW = to_micros(NOON)
 BORN = NOW - 3600 * SECOND
 
-# The table in words, by hand and not from the code: (from, to, verb). A row lost or added in the product shows here.
+# The table written by hand, not from the code: (from, to, verb). A row lost or added in the product shows here.
 ARROWS: frozenset[tuple[str, str, str]] = frozenset(
     {
         ("CREATED", "INITIAL_PENDING", "ACCEPT"),
@@ -64,12 +64,12 @@ FINAL = ("COMPLETED", "STOPPED", "UNSCHEDULED", "UNKNOWN_STOPPED", "DEAD")
 
 
 def arrow(source: str, verb: str) -> str | None:
-    """Where the hand-written table leads from this status by this verb."""
+    """The target of this verb from this status, by the hand-written table."""
     return next((to for of, to, by in ARROWS if (of, by) == (source, verb)), None)
 
 
 def new_record(job: Job | None = None, *, uid: int = 7, now: int = BORN, **changes: Any) -> Record:
-    """A record as a store holds it just after the job came in."""
+    """A record as stored just after the enqueue."""
     record = record_of(job or Job(id="j1", type="email"), now)
     record.uid = uid
     record.set_sort_key(now)
@@ -79,7 +79,7 @@ def new_record(job: Job | None = None, *, uid: int = 7, now: int = BORN, **chang
 
 
 def record_in(status: JobStatus, **changes: Any) -> Record:
-    """A record in this status with the past that leads there: one claim by worker-1, unless it was never assigned."""
+    """A record in this status with a matching history: one claim by worker-1, unless it was never assigned."""
     record = new_record(job_seq=1)
     record.status = status
     if status not in (JobStatus.CREATED, JobStatus.WAITING_CHILDREN, JobStatus.INITIAL_PENDING, JobStatus.UNSCHEDULED):

@@ -1,4 +1,4 @@
-"""One job being changed: legal moves only, an event for each, and the fence before them."""
+"""Changes of one job: legal transitions only, one event for each, and the fence before them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_illegal_move_is_refused_and_changes_nothing(source: S, target: S) ->
 
 
 @pytest.mark.parametrize(("source", "target"), LEGAL)
-def test_a_job_that_nobody_holds_has_no_lease_and_its_last_assignee_is_kept(source: S, target: S) -> None:
+def test_a_job_without_a_worker_has_no_lease_and_keeps_its_last_assignee(source: S, target: S) -> None:
     # B-CON-08 X-114
     record = record_in(source)
     history = (record.assignee_id, record.assigned_at)
@@ -72,7 +72,7 @@ def test_a_running_job_that_is_cancelled_stays_under_its_lease() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), LEGAL)
-def test_capacity_is_given_back_exactly_when_a_job_leaves_running_and_cancelling(source: S, target: S) -> None:
+def test_a_slot_is_released_exactly_when_a_job_leaves_running_and_cancelling(source: S, target: S) -> None:
     # B-CON-05 B-FREE-02 X-05
     change = Change(record_in(source), NOW)
     change.move(target, "job.test")
@@ -87,7 +87,7 @@ def test_the_one_who_is_freed_is_the_present_holder_and_not_the_last_assignee() 
     assert change.freed == "worker-2"
 
 
-def test_a_job_held_by_nobody_in_particular_frees_nobody() -> None:
+def test_a_held_job_without_an_owner_releases_no_slot() -> None:
     change = Change(record_in(S.RUNNING, lease_owner=None), NOW)
     change.move(S.COMPLETED, "job.completed")
     assert change.freed is None
@@ -114,7 +114,7 @@ def test_a_status_that_is_not_final_sets_no_end_time(source: S, target: S) -> No
 
 
 @pytest.mark.parametrize(("source", "target"), [pair for pair in LEGAL if pair[1].eligible])
-def test_a_job_that_becomes_eligible_takes_its_place_in_line(source: S, target: S) -> None:
+def test_a_job_that_becomes_eligible_gets_its_sort_key(source: S, target: S) -> None:
     record = record_in(source, blocked=True, eligible_at=0, sort_key=0, run_at=NOW + 9 * SECOND)
     Change(record, NOW).move(target, "job.test")
     assert (record.eligible_at, record.sort_key, record.blocked) == (NOW + 9 * SECOND, NOW + 9 * SECOND, False)
@@ -140,7 +140,7 @@ def test_one_jobs_events_are_numbered_without_a_gap_across_changes() -> None:
     assert record.job_seq == 4
 
 
-def test_what_is_no_transition_is_told_without_statuses_and_moves_nothing() -> None:
+def test_an_event_that_is_no_transition_has_no_statuses_and_changes_no_status() -> None:
     record = record_in(S.RUNNING)
     before = copy_of(record)
     change = Change(record, NOW)
@@ -155,7 +155,7 @@ def test_what_is_no_transition_is_told_without_statuses_and_moves_nothing() -> N
     ("run_at", "told"),
     [(None, "job.promoted"), (NOW - 1, "job.promoted"), (NOW, "job.promoted"), (NOW + 1, "job.delayed")],
 )
-def test_a_job_back_in_line_is_told_as_delayed_if_it_must_wait_and_as_promoted_if_not(
+def test_an_eligible_job_is_recorded_as_delayed_if_it_must_wait_and_as_promoted_if_not(
     run_at: int | None, told: str
 ) -> None:
     # M-EV-08 M-EV-09 X-90
@@ -178,7 +178,7 @@ def test_a_caller_without_a_lease_passes_the_fence_in_every_status(status: S) ->
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_lease_on_a_job_that_nobody_holds_is_refused_as_not_in_flight_before_anything_else(status: S) -> None:
+def test_a_lease_on_a_job_without_a_worker_is_rejected_as_not_in_flight_first(status: S) -> None:
     # T-ERR-02 X-45 T-M4-02
     record = record_in(status)
     if status in IN_FLIGHT:

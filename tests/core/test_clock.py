@@ -1,4 +1,4 @@
-"""Clocks: one held still by a test, and the machine's held steady."""
+"""Clocks: the manual one for tests, and the machine's without small backward steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reading(*micros: int) -> Callable[[], int]:
     return iter(micros).__next__
 
 
-def test_a_held_clock_stands_still_until_it_is_told_to_move() -> None:
+def test_a_held_clock_moves_only_when_it_is_advanced() -> None:
     clock = HeldClock(NOON)
     assert clock.now() == clock.now() == NOON
     assert clock.advance(0) == NOON
@@ -49,7 +49,7 @@ def test_a_steady_clock_follows_the_machine_forward() -> None:
 
 
 @pytest.mark.parametrize("step", [1, SECOND, 2 * SECOND])
-def test_a_small_step_back_is_waited_out_and_nobody_is_told(step: int) -> None:
+def test_a_small_step_back_is_waited_out_and_not_reported(step: int) -> None:
     # X-47
     told: list[int] = []
     clock = SteadyClock(reading(NOW, NOW - step, NOW - 1, NOW + 1), told.append)
@@ -58,7 +58,7 @@ def test_a_small_step_back_is_waited_out_and_nobody_is_told(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [2 * SECOND + 1, 3600 * SECOND, NOW])
-def test_a_larger_step_back_is_adopted_and_told_once(step: int) -> None:
+def test_a_larger_step_back_is_adopted_and_reported_once(step: int) -> None:
     told: list[int] = []
     clock = SteadyClock(reading(NOW, NOW - step, NOW - step, NOW - step + 1), told.append)
     assert [clock.micros() for _ in range(4)] == [NOW, NOW - step, NOW - step, NOW - step + 1]
@@ -72,13 +72,13 @@ def test_small_steps_back_that_add_up_are_measured_from_the_latest_time_shown() 
     assert told == [3 * SECOND]
 
 
-def test_nobody_need_listen_to_a_steady_clock() -> None:
+def test_a_steady_clock_works_without_a_callback() -> None:
     clock = SteadyClock(reading(NOW, NOW - 9 * SECOND))
     assert [clock.micros(), clock.micros()] == [NOW, NOW - 9 * SECOND]
 
 
 @given(st.lists(st.integers(0, 8 * SECOND), min_size=1, max_size=30))
-def test_a_steady_clock_goes_back_only_when_it_tells_and_never_shows_a_time_ahead_of_all_it_has_read(
+def test_a_steady_clock_goes_back_only_with_a_report_and_is_never_ahead_of_its_readings(
     readings: Sequence[int],
 ) -> None:
     told: list[int] = []
@@ -112,7 +112,7 @@ def test_without_clock_boottime_the_monotonic_clock_and_the_boot_session_are_use
 ) -> None:
     # R2: macOS
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
-    assert Machine().boot_id() is None  # another system than macOS has no boot session
+    assert Machine().boot_id() is None  # only macOS has a boot session
     monkeypatch.setattr(clocks, "_boot_session", lambda: "9F0C")
     assert Machine().boot_id() == "9F0C"
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000

@@ -1,7 +1,7 @@
-"""Every change of the clocks in 2026, in every zone that has one: nothing runs twice, and nothing is left out.
+"""Every clock change in 2026, in every zone that has one: nothing runs twice, and nothing is skipped.
 
-The reference walks through UTC minute by minute and looks at what the clocks of the zone show: no arithmetic with
-offsets, and nothing of cronsim.
+The reference steps through UTC minute by minute and reads the zone's local time: no arithmetic with offsets, and
+nothing of cronsim.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Named = Callable[[int, int], bool]
 
 
 class Walk:
-    """What the clocks of a zone show, minute by minute, from one moment to another."""
+    """The local times of a zone, minute by minute, from one moment to another."""
 
     def __init__(self, zone: str, begin: datetime, end: datetime) -> None:
         local = ZoneInfo(zone)
@@ -39,11 +39,11 @@ class Walk:
             self.when[shown.replace(fold=0)].append(minute)
 
     def as_minutes_pass(self, named: Named) -> list[datetime]:
-        """Whenever the clocks show a minute that is named."""
+        """All moments whose local minute is named."""
         return [m for m, shown in zip(self.minutes, self.shown, strict=True) if named(shown.hour, shown.minute)]
 
     def by_time_of_day(self, named: Named, on_gap: OnGap, on_overlap: OnOverlap) -> list[datetime]:
-        """Each named time of each day: when the clocks show it, or as the policies say."""
+        """Each named time of each day: its local occurrence, or what the policies say."""
         found: set[datetime] = set()
         for wall in self.all_times():
             if not named(wall.hour, wall.minute):
@@ -56,7 +56,7 @@ class Walk:
         return sorted(found)
 
     def all_times(self) -> Iterator[datetime]:
-        """Every minute of a calendar whose clocks are never set, shown here or left out."""
+        """Every minute of a calendar without clock changes, whether it occurs here or not."""
         wall, last = min(self.when), max(self.when)
         while wall <= last:
             yield wall
@@ -93,7 +93,7 @@ POLICIES: tuple[tuple[OnGap, OnOverlap], ...] = tuple(product(("next", "skip"), 
 
 
 def around(change: datetime, zone: str, *, proving: bool) -> list[Expression]:
-    """Daily times before, in and after what is left out or comes twice, and expressions of every other kind."""
+    """Daily times before, in and after skipped and repeated hours, and expressions of every other kind."""
     wall = change.astimezone(ZoneInfo(zone))
     minutes = range(-150, 150) if proving else (-90, -60, -45, -30, -1, 0, 1, 15, 30, 59, 60, 75)
     times = {(wall + number * MINUTE).replace(tzinfo=None).time() for number in minutes}
@@ -151,7 +151,7 @@ def test_every_policy_for_skipped_or_repeated_times_does_what_it_says(
 
 
 def test_the_reference_itself_sees_what_the_clocks_of_berlin_do() -> None:
-    """Or two mistakes might agree."""
+    """Otherwise two mistakes could agree."""
     spring = Walk("Europe/Berlin", datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 3, 29, 22, tzinfo=UTC))
     half_past_two = at(2, 30).named
     assert spring.by_time_of_day(half_past_two, "next", "first") == [datetime(2026, 3, 29, 1, tzinfo=UTC)]

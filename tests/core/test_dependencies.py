@@ -1,4 +1,4 @@
-"""What a caller may say of the jobs a job waits for."""
+"""The arguments by which a caller names dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a doctor makes of plain facts."""
+"""The findings of `doctor`, from plain facts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_silent_worker_is_worse_with_jobs_in_its_hands_and_none_at_all_is_bad_
     assert bad(list(judge_workers([], 0, 1, NOW))) == [("workers", "problem")]
 
 
-def test_a_schedule_that_nobody_fires_or_that_gave_up_is_found() -> None:
+def test_an_overdue_or_self_paused_schedule_is_a_finding() -> None:
     sound = Schedule(id="s", job=Job(type="t"), repeat=Repeat(every=60), next_run_at=NOW + timedelta(seconds=1))
     assert bad(list(judge_schedules([sound, replace(sound, paused=True)], NOW))) == []
     late = replace(sound, next_run_at=NOW - timedelta(minutes=5))

@@ -1,4 +1,4 @@
-"""The page of states, drawn from the table."""
+"""The page of states, generated from the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.core.staging import ARROWS, PAIRS, STATUSES
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_the_page_tells_of_every_status_whether_it_is_eligible_and_final_and_what_it_means(status: JobStatus) -> None:
+def test_the_page_shows_for_every_status_whether_it_is_eligible_and_final_and_its_meaning(status: JobStatus) -> None:
     row = re.search(rf"^\| {status} \| (yes|) \| (yes|) \| (.+) \|$", page(), re.MULTILINE)
     assert row
     assert (row[1] == "yes", row[2] == "yes") == (status in ELIGIBLE, status in FINAL)

@@ -1,4 +1,4 @@
-"""Errors carry what their reader needs to act on, in attributes and in words."""
+"""Errors carry what a caller needs, in attributes and in the message."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_error_says_in_words_what_it_carries(error: LongshoreError, attribute
             assert all(str(part) in told for part in (value if isinstance(value, list) else (value,)))
 
 
-def test_the_two_ways_to_lose_a_lease_are_told_apart_in_words() -> None:
+def test_the_two_ways_to_lose_a_lease_have_different_messages() -> None:
     assert "expired" in str(LeaseLost("j1", "expired"))
     assert "claimed again" in str(LeaseLost("j1", "mismatch"))
 
@@ -97,7 +97,7 @@ def test_a_transition_says_why_when_there_is_a_reason() -> None:
     assert str(InvalidTransition("j1", S.RUNNING, S.DEAD)) == "job 'j1' is RUNNING and cannot become DEAD"
 
 
-def test_many_duplicates_are_all_carried_and_the_first_ten_are_told() -> None:
+def test_all_duplicates_are_attributes_and_the_first_ten_are_in_the_message() -> None:
     # B-ENQS-10 X-02
     ids = [f"job-{number}" for number in range(100)]
     error = DuplicateJob(ids)

@@ -1,4 +1,4 @@
-"""Why a job is not running now, from the facts alone: each reason by name, in words with a way out, and as JSON."""
+"""Why a job is not running, from facts alone: each reason by kind, as text with advice, and as JSON."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def explained(
         (S.DEAD, "dead", "It failed permanently at execution 3: no wind; retry it with retry_job."),
     ],
 )
-def test_what_is_over_is_told_with_its_end_and_the_first_line_of_its_error(
+def test_an_ended_job_is_explained_with_its_end_and_the_first_line_of_its_error(
     status: JobStatus, kind: str, text: str
 ) -> None:
     about = {"finalized_at": NOON, "error_message": "no wind\nTraceback", "executions": 3}
@@ -69,7 +69,7 @@ def test_what_is_over_is_told_with_its_end_and_the_first_line_of_its_error(
     assert "Traceback" not in str(explanation)
 
 
-def test_a_job_that_is_held_is_told_by_whom_and_that_its_lease_has_ended() -> None:
+def test_a_held_job_is_explained_with_its_worker_and_the_end_of_its_lease() -> None:
     held = {"assignee_id": "w", "assigned_at": NOON - MINUTE, "lease": Lease("token", 1, NOON)}
     assert str(explained(S.RUNNING, about=held)) == (
         "job j is RUNNING: It has been running since 2026-01-01 11:59:00 UTC, held by w. "
@@ -107,7 +107,7 @@ def test_what_is_waited_for_is_named_with_what_can_be_done(status: JobStatus | N
     assert "It waits for 1 job: f.1 (step page 1 of its flow, DEAD)." in str(named)
 
 
-def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> None:
+def test_all_reasons_are_reported_together_the_most_important_first() -> None:
     holder = Holder("k", "other", NOON)
     explanation = explained(
         about={"expires_at": NOON, "concurrency_key": "tenant", "tags": ("gpu",)},
@@ -128,7 +128,7 @@ def test_all_that_is_in_the_way_is_told_at_once_and_what_comes_first_first() -> 
     assert "No live worker claims jobs of the queue mail and the tags gpu. Start a worker with a harbor" in text
 
 
-def test_a_job_that_was_given_back_tells_why_and_does_not_send_people_to_promote_it() -> None:
+def test_a_released_job_shows_the_reason_and_no_advice_to_promote_it() -> None:
     why = "no task of this worker is named 'emial', but email; the tasks it knows: email"
     explanation = explained(S.UNKNOWN_RETRY, eligible_at=NOON + MINUTE, given_back=why)
     assert explanation.kinds == ("given_back",)
@@ -139,7 +139,7 @@ def test_a_job_that_was_given_back_tells_why_and_does_not_send_people_to_promote
     assert explained(S.UNKNOWN_RETRY, given_back=why).kinds == ("about_to_start",)
 
 
-def test_workers_that_do_not_take_the_job_are_told_with_the_reason() -> None:
+def test_workers_that_do_not_claim_the_job_are_listed_with_the_reason() -> None:
     others = (
         worker("elsewhere", queues=("post",)),
         worker("choosy", tags=("gpu",)),

@@ -1,4 +1,4 @@
-"""What a filter matches: each condition by itself, and all of them together."""
+"""What a filter matches: each condition alone, and all together."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ FILTERS = st.builds(
 
 
 def holds(wanted: JobFilter, record: Record) -> bool:
-    """The reference, condition by condition, as the documents say it."""
+    """The reference, condition by condition, as documented."""
     said: list[bool] = []
     for chosen, value in (
         (wanted.statuses, record.status),

@@ -1,4 +1,4 @@
-"""Circles among dependencies, found against a reference."""
+"""Cycles among dependencies, compared with a reference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRAPHS = st.dictionaries(st.sampled_from(NODES), st.lists(st.sampled_from(NODES)
 
 
 def reaches(graph: dict[str, list[str]], start: str, goal: str) -> bool:
-    """The reference: whether some path of at least one step leads there, by closing the relation under itself."""
+    """The reference: whether a path of at least one step exists, by transitive closure."""
     pairs = {(node, step) for node, steps in graph.items() for step in steps}
     while True:
         longer = {(a, d) for (a, b), (c, d) in itertools.product(pairs, pairs) if b == c}
@@ -31,9 +31,7 @@ def test_a_circle_is_found_exactly_if_some_path_leads_back(graph: dict[str, list
 
 
 @given(GRAPHS, st.sampled_from(NODES))
-def test_the_circle_that_is_told_is_a_real_path_from_the_start_back_to_it(
-    graph: dict[str, list[str]], start: str
-) -> None:
+def test_the_reported_cycle_is_a_path_from_the_start_back_to_it(graph: dict[str, list[str]], start: str) -> None:
     found = find_cycle(start, lambda node: graph.get(node, []))
     if found is not None:
         assert found[0] == found[-1] == start
@@ -62,7 +60,7 @@ def test_a_long_chain_is_walked_without_exhausting_the_stack() -> None:
     assert len(found) == length + 1
 
 
-def test_each_job_is_looked_at_once_however_many_paths_lead_to_it() -> None:
+def test_each_job_is_visited_once_however_many_paths_lead_to_it() -> None:
     asked: list[str] = []
 
     def dependencies_of(node: str) -> list[str]:
@@ -75,7 +73,7 @@ def test_each_job_is_looked_at_once_however_many_paths_lead_to_it() -> None:
 
 
 @given(GRAPHS)
-def test_whoever_is_never_ready_leads_to_a_circle(graph: dict[str, list[str]]) -> None:
+def test_a_job_that_is_never_ready_leads_to_a_cycle(graph: dict[str, list[str]]) -> None:
     def dependencies_of(node: str) -> list[str]:
         return graph.get(node, [])
 
@@ -87,7 +85,7 @@ def test_whoever_is_never_ready_leads_to_a_circle(graph: dict[str, list[str]]) -
     assert never_ready(NODES, dependencies_of) == leads_to_a_circle
 
 
-def test_a_long_chain_is_cleared_with_one_look_at_each() -> None:
+def test_a_long_chain_is_checked_with_one_visit_of_each_job() -> None:
     asked: list[str] = []
 
     def dependencies_of(node: str) -> list[str]:

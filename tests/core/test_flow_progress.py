@@ -1,4 +1,4 @@
-"""How far a flow is, why it came to nothing, how it is drawn, and its copy."""
+"""The progress of a flow, why it failed, its diagram, and its copy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_flow_is_in_the_state_its_steps_make(statuses: tuple[JobStatus, JobSta
     assert status.ended == sum(one.final for one in statuses)
 
 
-def test_the_step_that_failed_first_is_told() -> None:
+def test_the_step_that_failed_first_is_reported() -> None:
     waits = [
         step("a", S.DEAD),
         step("b", S.WAITING_CHILDREN, "a"),

@@ -1,4 +1,4 @@
-"""Where results go in a job's arguments: packed, unpacked and filled in."""
+"""Where results go in a job's arguments: encoded, decoded and inserted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public records: immutable, with no storage inside."""
+"""The public records: immutable and independent of any store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_smallest_job_that_can_be_written_is_a_good_one() -> None:
     assert job.data is None
 
 
-def test_a_job_without_an_id_gets_one_of_its_own() -> None:
+def test_a_job_without_an_id_gets_a_new_one() -> None:
     # M-OPT-07
     assert Job(type="email").id != Job(type="email").id
 
@@ -34,8 +34,8 @@ def test_tags_and_dependencies_may_be_written_as_lists_and_are_kept_as_tuples() 
     assert isinstance(Job(type="t", tags=cast(Any, {"a"})).tags, tuple)
 
 
-def test_making_a_job_with_odd_tags_raises_nothing_strange() -> None:
-    # the job is judged when it is stored, by the one rule for names
+def test_a_job_with_invalid_tags_can_be_created() -> None:
+    # the job is checked when it is stored, by the one rule for names
     Job(type="email", tags=cast(Any, [["a"]]), depends_on=cast(Any, [{"a": 1}]))
 
 
@@ -46,7 +46,7 @@ def test_changing_the_list_later_does_not_change_the_job() -> None:
     assert job.tags == ("a",)
 
 
-def test_a_job_tells_its_data() -> None:
+def test_a_job_decodes_its_data() -> None:
     # M-JOB-04
     assert Job(type="email", payload=b'{"to":"a@b.c"}').data == {"to": "a@b.c"}
 

@@ -1,4 +1,4 @@
-"""The one table of legal transitions, held against a second copy written by hand."""
+"""The table of legal transitions, compared with a second copy written by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = {
     "UNKNOWN_STOPPED": (False, True, False),
     "DEAD": (False, True, False),
 }
-# what a worker says about the job it holds; said about a job that nobody holds, it is JobNotInflight
+# operations of the worker that holds the job; for a job without a worker they raise JobNotInflight
 SAID_BY_A_WORKER = {
     "COMPLETE",
     "FAIL",
@@ -49,14 +49,14 @@ SAID_BY_A_WORKER = {
     "DISOWN",
     "CRASH",
 }
-# legal by their own verb only, never by a move by hand
+# legal by their own operation only, never by update_job_status
 CLOSED_TO_UPDATES = {
     ("WAITING_CHILDREN", "INITIAL_PENDING"),
     ("DEAD", "FAILED_RETRY"),
     ("CREATED", "INITIAL_PENDING"),
     ("CREATED", "WAITING_CHILDREN"),
 }
-# accept_jobs has two targets, and which one is the record's dependencies to say: see test_transitions
+# accept_jobs has two targets, decided by the record's dependencies: see test_transitions
 EVERY_QUESTION = [(status, verb) for status in STATUSES for verb in Verb if verb is not Verb.ACCEPT]
 
 
@@ -78,7 +78,7 @@ def test_the_table_has_every_arrow_of_the_hand_written_one_and_no_other() -> Non
     told = [(row.source.value, row.target.value, row.verb.name) for row in TRANSITIONS]
     assert set(told) - ARROWS == set()
     assert ARROWS - set(told) == set()
-    assert len(told) == len(set(told)), "an arrow is told twice"
+    assert len(told) == len(set(told)), "a transition is listed twice"
 
 
 def test_a_move_is_legal_exactly_if_the_hand_written_table_has_it() -> None:

@@ -1,4 +1,4 @@
-"""Flow control as arithmetic: rates in windows, and free_slots under limits."""
+"""Limits: rates in windows, and free slots."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_room_under_a_limit_is_what_is_left_of_it_and_never_negative(
     assert free_slots_under(limit, running) == free_slots
 
 
-def test_without_a_rate_there_is_room_without_end() -> None:
+def test_without_a_rate_free_slots_are_unlimited() -> None:
     assert free_slots_in(None, Window(NOW, 10**9), NOW) == UNLIMITED
 
 
@@ -83,7 +83,7 @@ def test_a_small_step_back_of_the_clock_opens_no_new_window() -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(minutes=5), timedelta(days=365)])
-def test_a_clock_that_was_far_ahead_and_is_set_right_holds_nobody_up(step: timedelta) -> None:
+def test_a_clock_that_was_far_ahead_and_is_corrected_blocks_no_start(step: timedelta) -> None:
     rate = Rate(2, 60)
     ahead = NOW + step // timedelta(microseconds=1)
     full = Window().at(rate, ahead).after(2)

@@ -1,4 +1,4 @@
-"""What was missed while nothing fired: made up for as told, within bounds, and without walking through years."""
+"""Missed runs: caught up by policy, within bounds, and without visiting every run of a year."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THREE_DAYS = 3 * 24 * HOUR
 
 
 def catching(repeat: Repeat, first: int, now: int, left: int | None = None) -> tuple[list[int], int | None]:
-    """One pass, as a store makes it."""
+    """One pass of a scheduler."""
     return due_runs(repeat, first, now, left)
 
 
@@ -172,7 +172,7 @@ def test_skipping_what_was_missed_of_a_cron_equals_walking_through_it(
 ) -> None:
     # X-93
     change = to_micros(data.draw(st.sampled_from(changes(zone))))
-    # the hour and the two days that are looked back from `now` are made to begin near a change of the clocks
+    # the hour and the two days before `now` begin near a change of the clocks
     back = data.draw(st.sampled_from([0, HOUR, 48 * HOUR]))
     now = change + back + data.draw(st.integers(-180, 180)) * MINUTE
     repeat = Repeat(cron=cron, tz=zone, catch_up=catch_up)

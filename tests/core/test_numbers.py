@@ -1,4 +1,4 @@
-"""The rule for whole numbers."""
+"""The check of integers."""
 
 from __future__ import annotations
 

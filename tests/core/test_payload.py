@@ -1,4 +1,4 @@
-"""Strict JSON, opaque bytes, and text that no store can choke on."""
+"""Strict JSON, opaque bytes, and text that every store can keep."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_tuple_comes_back_as_a_list_and_an_enumeration_as_its_value() -> None:
     assert read_json("payload", check_json("payload", value)) == {"pair": [1, 2], "colour": "red", "level": 3}
 
 
-# value -> the path that the refusal names
+# value -> the path in the error
 NOT_JSON: dict[str, tuple[Any, str]] = {
     "NaN": ({"a": [1, float("nan")]}, "payload.a[1]"),
     "Infinity": ({"a": {"b": float("inf")}}, "payload.a.b"),
@@ -117,7 +117,7 @@ NOT_JSON: dict[str, tuple[Any, str]] = {
     "a set": ({"s": {1}}, "payload.s"),
     "an object": ({"o": object()}, "payload.o"),
     "a function": (print, "payload"),
-    "a mapping that is no dict": (MappingProxyType({"a": 1}), "payload"),
+    "a mapping that is not a dict": (MappingProxyType({"a": 1}), "payload"),
     "a number as key": ({"a": {5: 1}}, "payload.a"),
     "None as key": ({None: 1}, "payload"),
     "a boolean as key": ([{True: 1}], "payload[0]"),
@@ -157,7 +157,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         check_json("payload", circle)
 
 
-# bytes -> the path that the refusal names
+# bytes -> the path in the error
 NOT_STRICT: dict[str, tuple[bytes, str]] = {
     "NaN": (b'{"a":[1,NaN]}', "payload.a[1]"),
     "Infinity": (b'{"a":Infinity}', "payload.a"),
@@ -263,7 +263,7 @@ def test_no_checkpoint_is_none() -> None:
     assert unpack(None) is None
 
 
-def test_a_checkpoint_has_a_size_of_its_own() -> None:
+def test_a_checkpoint_has_its_own_size_limit() -> None:
     with pytest.raises(InvalidArgument) as refusal:
         pack("checkpoint", b"x" * (LARGEST_NOTE + 1))
     assert refusal.value.field == "checkpoint"

@@ -1,4 +1,4 @@
-"""Planned times: across changes of the clocks and the calendar's oddities, from a beginning to an end."""
+"""Planned times: across clock changes and calendar rules, from a start to an end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMES_OF_DAY = [time(hour, minute) for hour in (0, 1, 2, 3) for minute in (0, 15
 
 
 def when_it_comes(day: date, at: time, zone: ZoneInfo) -> datetime:
-    """The reference: the first instant at which the clock on the wall shows this time of this day, or is past it."""
+    """The reference: the first instant at which the local time is this time of this day, or later."""
     wall = datetime.combine(day, at)
     instant = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == wall:
@@ -92,7 +92,7 @@ REPEATS = st.builds(
 
 
 @given(REPEATS, st.data())
-def test_planned_times_grow_strictly_and_going_on_from_any_of_them_gives_the_same_rest(
+def test_planned_times_grow_strictly_and_continuing_from_any_of_them_gives_the_same_rest(
     repeat: Repeat, data: st.DataObject
 ) -> None:
     change = data.draw(st.sampled_from(changes(repeat.tz)))
@@ -108,7 +108,7 @@ def test_counting_from_within_the_second_pass_of_a_doubled_hour_goes_forward_and
     minute: int,
 ) -> None:
     # X-93
-    second_pass = datetime(2026, 10, 25, 1, minute, tzinfo=UTC)  # between two and three in Berlin, for the second time
+    second_pass = datetime(2026, 10, 25, 1, minute, tzinfo=UTC)  # the second 02:xx in Berlin
     repeat = Repeat(cron="30 2 * * *", tz="Europe/Berlin")
     first = next(planned_times(repeat, to_micros(second_pass), to_micros(second_pass)))
     assert from_micros(first) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
@@ -172,7 +172,7 @@ def test_intervals_end_with_the_year_9999_too() -> None:
     assert len(list(planned_times(Repeat(every=timedelta(hours=10)), since, since))) == 2
 
 
-# -- intervals, beginning and end
+# -- intervals, start and end
 
 
 def first_of(repeat: Repeat, count: int, after: int | None = None, created_at: int = NOW) -> list[int]:
@@ -220,7 +220,7 @@ def test_an_end_before_the_beginning_is_refused() -> None:
 
 
 @pytest.mark.timeout(5)
-def test_the_next_times_of_a_long_running_schedule_are_told_at_once() -> None:
+def test_the_next_times_of_an_old_schedule_are_computed_at_once() -> None:
     repeat = Repeat(every=0.001, start=NOON - timedelta(days=3650))
     assert next_times(repeat, 2, after=NOON) == [NOON + timedelta(milliseconds=1), NOON + timedelta(milliseconds=2)]
 
@@ -232,7 +232,7 @@ def test_the_next_times_are_strictly_after_the_moment_asked_about() -> None:
     assert next_times(ended, 5, after=NOON) == [NOON + timedelta(hours=1)]
 
 
-# -- a plan that is made now
+# -- a plan from now on
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_the_next_times_of_an_interval_go_on_from_what_anchors_it() -> None:
     assert next_times(Repeat(every=60), 0, after=NOON) == []
 
 
-# -- an expression is what it says, however it is written
+# -- different ways to write one expression
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The decision: what follows a failure, a timeout, a cancellation, a crash."""
+"""The decision after a failure, a timeout, a cancellation or a crash."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from longshore.core.times import SECOND
 
 FAILURE = Ending("failure", "broken")
 TIMEOUT = Ending("timeout", "took too long")
-FATAL = Ending("failure", "broken for good", fatal=True)
+FATAL = Ending("failure", "broken beyond repair", fatal=True)
 CANCELLED = Ending("cancelled")
 
 # ending, failures (this one counted), max_attempts, keywords -> verb, delay
 DECISIONS: list[tuple[Ending, int, int, dict[str, Any], str, float]] = [
-    # 0 is no limit: the plain queue retries for ever, at once
+    # 0 means no limit: retried forever, at once
     (FAILURE, 1, 0, {}, "fail", 0.0),
     (FAILURE, 1_000_000, 0, {}, "fail", 0.0),
-    # 3 means three tries
+    # 3 means three attempts
     (FAILURE, 1, 3, {}, "fail", 0.0),
     (FAILURE, 2, 3, {}, "fail", 0.0),
     (FAILURE, 3, 3, {}, "bury", 0.0),
     (FAILURE, 4, 3, {}, "bury", 0.0),
     # 1 means no retry
     (FAILURE, 1, 1, {}, "bury", 0.0),
-    # the backoff says how long
+    # the backoff sets the wait
     (FAILURE, 1, 3, {"backoff": fixed(7)}, "fail", 7.0),
     (FAILURE, 2, 3, {"backoff": fixed(7)}, "fail", 7.0),
     (FAILURE, 2, 3, {"backoff": exponential(7)}, "fail", 14.0),
     (FAILURE, 3, 3, {"backoff": fixed(7)}, "bury", 0.0),
     (FAILURE, 1, 3, {"backoff": fixed(8, jitter=0.5), "roll": 0.5}, "fail", 6.0),
-    # a strategy goes before the backoff
+    # a strategy overrides the backoff
     (FAILURE, 1, 3, {"strategy": 2.5}, "fail", 2.5),
     (FAILURE, 1, 3, {"strategy": 2.5, "backoff": fixed(7)}, "fail", 2.5),
     (FAILURE, 1, 3, {"strategy": 0, "backoff": fixed(7)}, "fail", 0.0),
@@ -45,15 +45,15 @@ DECISIONS: list[tuple[Ending, int, int, dict[str, Any], str, float]] = [
     (FAILURE, 1, 3, {"strategy": True}, "bury", 0.0),
     (FAILURE, 1, 3, {"strategy": float("inf")}, "bury", 0.0),
     (FAILURE, 1, 3, {"strategy": float("nan")}, "bury", 0.0),
-    # and buys no try beyond the limit
+    # and adds no attempt beyond the limit
     (FAILURE, 3, 3, {"strategy": 1.0}, "bury", 0.0),
-    # a timeout is a failure like any other
+    # a timeout is a failure
     (TIMEOUT, 1, 3, {"backoff": fixed(7)}, "fail", 7.0),
     (TIMEOUT, 3, 3, {}, "bury", 0.0),
-    # fatal is fatal
+    # a fatal error is final
     (FATAL, 1, 0, {}, "bury", 0.0),
     (FATAL, 1, 3, {"strategy": 1.0, "backoff": fixed(7)}, "bury", 0.0),
-    # a cancelled job is stopped whatever else holds
+    # a cancelled job is stopped in any case
     (CANCELLED, 1, 3, {}, "stop", 0.0),
     (CANCELLED, 9, 3, {"strategy": False}, "stop", 0.0),
     (Ending("cancelled", fatal=True), 1, 3, {}, "stop", 0.0),

@@ -1,4 +1,4 @@
-"""A job as a store holds it: what a new one may say, where it stands in line, and its way back out."""
+"""A job as a store keeps it: what a new one may set, its claim order, and its conversion back."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ S = JobStatus
 
 
 def job(**fields: Any) -> Job:
-    """A good job but for what the test says; typed loosely, as callers may give anything."""
+    """A valid job except for the given fields; typed loosely, because callers may pass anything."""
     return Job(**({"id": "j1", "type": "email"} | fields))
 
 
-# -- the way in
+# -- conversion from a Job
 
 
 def test_what_a_caller_says_of_a_new_job_is_kept_as_given() -> None:
@@ -281,7 +281,7 @@ def test_a_job_from_a_clock_ahead_of_ours_is_still_claimable_now() -> None:
     assert record.eligible_at == NOW
 
 
-def test_standing_in_line_again_ends_the_blocking() -> None:
+def test_a_new_sort_key_unblocks_the_job() -> None:
     record = new_record(blocked=True)
     record.set_sort_key(NOW)
     assert not record.blocked
@@ -322,11 +322,11 @@ def test_no_time_of_creation_brings_an_ordinary_job_before_a_lifo_one(created: i
     assert claim_order(last_in) < claim_order(ordinary)
 
 
-# -- the way out
+# -- conversion to a Job
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_job_shows_a_lease_exactly_while_somebody_holds_it(status: S) -> None:
+def test_a_job_has_a_lease_exactly_while_a_worker_holds_it(status: S) -> None:
     # B-CON-09 X-06 X-114
     shown = job_of(record_in(status))
     if status in IN_FLIGHT:

@@ -1,4 +1,4 @@
-"""What a job's options say of its own removal."""
+"""The options of a job for its removal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_no_other_status_removes_anything(status: S) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"remove_on_fail": True}, {"x": "remove_on_complete"}, {"x": {NAMES[0]: True}}]
 )
-def test_a_job_that_does_not_ask_for_it_stays(options: dict[str, Any]) -> None:
+def test_a_job_without_removal_options_stays(options: dict[str, Any]) -> None:
     # X-100
     assert kept_after(S.COMPLETED, json.dumps(options)) is None
 

@@ -1,4 +1,4 @@
-"""The rule by which work is repeated: what it takes, and what it refuses by name."""
+"""`Repeat`: what it accepts, and what it rejects with the field's name."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_odd_repeat_is_refused_by_name_when_it_is_written(odd: dict[str, Any]
         ("x 2 * * *", "'x' is not a valid minute"),
     ],
 )
-def test_a_cron_expression_that_is_none_is_told_by_its_field(cron: str, told: str) -> None:
+def test_an_invalid_cron_expression_is_rejected_with_the_field(cron: str, told: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Repeat(cron=cron)
     assert told in str(caught.value)

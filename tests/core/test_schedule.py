@@ -1,4 +1,4 @@
-"""A schedule: what is good in one, and what becomes of it when it is put, paused, resumed and fired."""
+"""A schedule: its checks, and what putting, pausing, resuming and firing do to it."""
 
 from __future__ import annotations
 
@@ -106,19 +106,19 @@ def test_what_is_no_schedule_is_refused(thing: object) -> None:
     assert refusal.value.field == "schedule"
 
 
-def test_the_longest_schedule_id_still_leaves_room_for_the_time_in_a_runs_id() -> None:
+def test_the_longest_schedule_id_leaves_space_for_the_time_in_a_job_id() -> None:
     longest = "x" * 200
     assert check_schedule(schedule(id=longest), NOW).id == longest
     assert len(f"{longest}@{NOON.isoformat(timespec='microseconds')}") <= 255
 
 
-# -- what becomes of it
+# -- changes
 
 HOUR = 3600 * SECOND
 
 
 def stored(**fields: Any) -> Schedule:
-    """One that was put an hour ago and has run once since, half an hour ago; it is due in half an hour."""
+    """A schedule stored an hour ago that ran once half an hour ago; it is due in half an hour."""
     made = plans.put(schedule(repeat=Repeat(every=1800)), None, NOW - HOUR, keep_pause=False)
     due = plans.firing(made, NOW - HOUR // 2)
     ran = plans.fired(made, due, 1, NOW - HOUR // 2)
@@ -136,7 +136,9 @@ def test_a_new_schedule_has_no_history_whatever_its_caller_says() -> None:
 @pytest.mark.parametrize(
     ("paused", "keep_pause", "then"), [(True, True, True), (True, False, False), (False, True, False)]
 )
-def test_a_schedule_that_is_put_again_keeps_its_pause_only_if_told(paused: bool, keep_pause: bool, then: bool) -> None:
+def test_a_schedule_stored_again_keeps_its_pause_only_with_keep_pause(
+    paused: bool, keep_pause: bool, then: bool
+) -> None:
     known = stored(paused=paused)
     again = plans.put(schedule(repeat=known.repeat), known, NOW, keep_pause=keep_pause)
     assert again.paused is then
@@ -197,7 +199,7 @@ def test_another_policy_for_the_change_of_clocks_moves_a_run_that_is_still_to_co
     assert (known.next_run_at.day, moved.next_run_at.day) == (29, 30)
 
 
-def test_a_schedule_that_paused_itself_goes_on_when_a_program_puts_it_again() -> None:
+def test_a_schedule_that_paused_itself_resumes_when_it_is_stored_again() -> None:
     # X-93
     bad = plans.paused(stored(), NOW, "its zone is not known")
     again = plans.put(schedule(repeat=bad.repeat), bad, NOW, keep_pause=True)
@@ -206,7 +208,7 @@ def test_a_schedule_that_paused_itself_goes_on_when_a_program_puts_it_again() ->
     assert plans.put(schedule(repeat=by_hand.repeat), by_hand, NOW, keep_pause=True).paused
 
 
-def test_a_limit_that_was_reached_and_is_raised_goes_on_from_now() -> None:
+def test_raising_a_reached_limit_continues_from_now() -> None:
     # M-OPT-12
     ended = dataclasses.replace(stored(), repeat=Repeat(every=1800, limit=1), next_run_at=None)
     same = plans.put(schedule(repeat=Repeat(every=1800, limit=1)), ended, NOW, keep_pause=False)

@@ -1,4 +1,4 @@
-"""What each verb does to a job: where it leads, what it counts, what it tells; and what it refuses."""
+"""What each operation does to a job: its target, counters and events; and what it rejects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERBS: dict[str, Act] = {
     "CLAIM": lambda change: transitions.claim(change, "worker-2", "token-2", NOW + 60 * SECOND),
     "COMPLETE": lambda change: transitions.complete(change, b"done"),
     "FAIL": lambda change: transitions.fail(change, "broken", None),
-    "BURY": lambda change: transitions.bury(change, "broken for good"),
+    "BURY": lambda change: transitions.bury(change, "broken beyond repair"),
     "STOP": lambda change: transitions.stop(change, "stopped"),
     "STOP_WITH_RETRY": lambda change: transitions.stop_with_retry(change, "failed while stopping"),
     "MARK_UNKNOWN_STOPPED": lambda change: transitions.stop(change, "lost", Verb.MARK_UNKNOWN_STOPPED),
@@ -45,7 +45,7 @@ VERBS: dict[str, Act] = {
 
 
 def where(status: S, verb: str) -> list[S]:
-    """The steps of a verb by the hand-written table; burying what runs is two."""
+    """The transitions of an operation by the hand-written table; burying a running job takes two."""
     if (status, verb) == (S.RUNNING, "BURY"):
         return [S.FAILED_RETRY, S.DEAD]
     if (status, verb) == (S.CREATED, "ACCEPT"):
@@ -92,7 +92,7 @@ def test_a_verb_moves_a_job_along_the_table_and_records_each_step(status: S, ver
 
 
 @pytest.mark.parametrize(("status", "verb"), ILLEGAL)
-def test_a_refused_verb_leaves_the_record_as_it_was_and_tells_nothing(status: S, verb: str) -> None:
+def test_a_rejected_operation_changes_no_record_and_records_no_event(status: S, verb: str) -> None:
     # B-ERR-02 O-SM-02 X-07
     record = record_in(status)
     before = copy_of(record)
@@ -132,7 +132,7 @@ def test_the_last_assignee_and_the_first_start_are_never_forgotten(status: S, ve
     assert (record.assignee_id, record.assigned_at, record.started_at) == before
 
 
-# -- it comes in
+# -- enqueue and accept
 
 
 def arrived(record: Record) -> list[EventRow]:
@@ -141,7 +141,7 @@ def arrived(record: Record) -> list[EventRow]:
     return [added(record, NOW), *more]
 
 
-def test_a_new_job_takes_its_place_and_is_told_with_no_status_before_it() -> None:
+def test_a_new_job_gets_its_sort_key_and_an_event_without_a_previous_status() -> None:
     # M-TR-01 M-QUE-02
     record = new_record(eligible_at=0, sort_key=0)
     (event,) = arrived(record)
@@ -189,7 +189,7 @@ def test_an_accepted_job_with_open_dependencies_waits_for_them() -> None:
 @pytest.mark.parametrize(
     ("run_at", "told"), [(None, ["job.accepted"]), (NOW, ["job.accepted"]), (NOW + 1, ["job.accepted", "job.delayed"])]
 )
-def test_an_accepted_job_is_told_as_delayed_only_if_its_time_is_yet_to_come(
+def test_an_accepted_job_is_recorded_as_delayed_only_if_its_run_at_is_in_the_future(
     run_at: int | None, told: list[str]
 ) -> None:
     # M-TR-02 M-EV-08
@@ -213,7 +213,7 @@ def test_a_job_whose_dependency_failed_says_which_one() -> None:
     assert change.record.finalized_at == NOW
 
 
-# -- it is claimed
+# -- claim
 
 
 def test_a_claim_gives_the_job_its_owner_a_lease_and_a_new_epoch() -> None:
@@ -238,7 +238,7 @@ def test_a_second_claim_keeps_the_first_start() -> None:
     assert (record.assignee_id, record.epoch, record.executions) == ("worker-2", 2, 2)
 
 
-# -- it ends
+# -- settle
 
 
 @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING, S.UNKNOWN_RETRY, S.UNKNOWN_STOPPED])
@@ -294,7 +294,7 @@ def test_burying_a_running_job_is_a_failure_and_a_death_both_in_the_history() ->
         (S.FAILED_RETRY, S.DEAD),
     ]
     assert detail(change.events[0])["final"] is True
-    assert (record.retry_count, record.last_retry_at, record.error_message) == (1, NOW, "broken for good")
+    assert (record.retry_count, record.last_retry_at, record.error_message) == (1, NOW, "broken beyond repair")
     assert record.finalized_at == NOW
     assert change.freed == "worker-1"
 
@@ -344,10 +344,10 @@ def test_an_acknowledged_cancellation_keeps_the_error_of_an_earlier_try() -> Non
     assert detail(change.events[0]) == {"was_executing": True}
 
 
-# -- it is handed back, or its owner vanishes
+# -- release and crash
 
 
-def test_a_job_handed_back_in_order_counts_nothing_and_keeps_its_place_near_the_front() -> None:
+def test_a_released_job_counts_no_failure_and_keeps_its_sort_key() -> None:
     # X-14
     record = record_in(S.RUNNING)
     change = done(record, "RELEASE")
@@ -357,14 +357,14 @@ def test_a_job_handed_back_in_order_counts_nothing_and_keeps_its_place_near_the_
     assert detail(change.events[0]) == {"reason": "closing"}
 
 
-def test_a_job_may_be_handed_back_for_later() -> None:
+def test_a_job_may_be_released_until_later() -> None:
     record = record_in(S.RUNNING)
     change = done(record, lambda change: transitions.release(change, NOW + 60 * SECOND, ""))
     assert (record.run_at, record.eligible_at) == (NOW + 60 * SECOND, NOW + 60 * SECOND)
     assert names(change) == ["job.released", "job.delayed"]
 
 
-def test_a_cancelled_job_cannot_be_handed_back_for_it_is_in_flight_and_must_be_acknowledged() -> None:
+def test_a_cancelled_job_cannot_be_released_and_must_be_acknowledged() -> None:
     with pytest.raises(InvalidTransition, match="acknowledge a cancelled job") as refusal:
         done(record_in(S.CANCELLING), "RELEASE")
     assert not isinstance(refusal.value, JobNotInflight)
@@ -429,7 +429,7 @@ def test_a_cancelled_job_whose_owner_vanishes_is_over_whatever_its_limit() -> No
     assert (names(change), change.freed) == (["job.stopped"], "worker-1")
 
 
-# -- it is called off, or too late
+# -- cancellation and expiry
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_a_cancelled_job_whose_owner_vanishes_is_over_whatever_its_limit() -> No
         (S.RUNNING, "job.cancelling"),
     ],
 )
-def test_cancelling_ends_what_nobody_runs_and_asks_for_the_end_of_what_somebody_runs(status: S, event: str) -> None:
+def test_cancelling_ends_a_waiting_job_and_requests_the_cancellation_of_a_running_one(status: S, event: str) -> None:
     # B-CAN-03 B-CAN-04 B-CAN-05 B-CAN-06 X-15
     change = done(record_in(status), "CANCEL")
     assert names(change) == [event]
@@ -460,11 +460,11 @@ def test_a_job_past_its_time_ends_as_a_cancelled_one_would_and_says_why(status: 
     assert detail(change.events[0]) == {"reason": "expired"}
 
 
-# -- an operator acts
+# -- retry and promote
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_dead_job_is_opened_again_by_name_and_its_counters_start_anew_unless_kept(reset: bool) -> None:
+def test_a_dead_job_is_retried_with_an_actor_and_its_counters_restart_unless_kept(reset: bool) -> None:
     # X-69 X-94 M-RTY-09 O-ST-09
     record = record_in(
         S.DEAD, executions=5, retry_count=3, crashes=2, epoch=5, error_message="why it died", run_at=BORN
@@ -514,7 +514,7 @@ def test_a_job_that_does_not_wait_for_its_time_cannot_be_promoted(status: S) -> 
     assert record == before
 
 
-# -- a move by hand
+# -- update_job_status
 
 
 def moved(record: Record, target: S, result: bytes | None = None, error: str = "") -> Change:
@@ -580,7 +580,7 @@ def test_a_move_by_hand_to_an_end_sets_the_end_time_only_if_unset() -> None:
     assert late.finalized_at == BORN + 10 * SECOND
 
 
-# -- any life at all
+# -- random histories
 
 
 @given(

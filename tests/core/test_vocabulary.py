@@ -1,4 +1,4 @@
-"""The other systems' words for a job's present status."""
+"""Other systems' names for a job's current status."""
 
 from __future__ import annotations
 
