@@ -13,7 +13,7 @@ from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import perf_counter
+from resource import RUSAGE_CHILDREN, getrusage
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -25,6 +25,8 @@ from tests.chromium import browser
 from tests.repo.pages import ROOT
 from tests.repo.test_public_names import PUBLIC
 from tests.repo.test_repository import LOCK, locked_requirements
+
+pytestmark = pytest.mark.timeout(180)
 
 HERE = "http://site"
 """The origin of the site in these tests."""
@@ -71,12 +73,18 @@ class Parsed(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole site."""
     folder = tmp_path_factory.mktemp("site")
-    began = perf_counter()
+    began = processor_seconds()
     command = [sys.executable, "-m", "docs._site.build", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
-    assert perf_counter() - began < 60
+    assert processor_seconds() - began < 60
     return folder
+
+
+def processor_seconds() -> float:
+    """What the processes started here have used; unlike the clock, it does not depend on what else runs."""
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.fixture(scope="module")
