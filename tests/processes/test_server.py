@@ -167,9 +167,7 @@ async def start(url: str, port: int, seed: str) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_fifty_open_streams_do_not_hold_up_a_process_that_is_asked_to_stop(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+async def test_fifty_open_event_streams_do_not_delay_a_stop(tmp_path: Path, how: signal.Signals) -> None:
     # F20, F21, F22: one signal to the process, the other to its group, as a terminal sends it
     program = [sys.executable, "-c", COMMAND, "serve", "--url", f"sqlite:///{tmp_path / 'jobs.db'}", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
@@ -201,7 +199,7 @@ async def test_fifty_open_streams_do_not_hold_up_a_process_that_is_asked_to_stop
         else:
             os.killpg(process.pid, how)
         _, logged = await asyncio.wait_for(process.communicate(), 30)
-        assert set(await asyncio.gather(*followers)) == {": the server stops; come back in a moment"}
+        assert set(await asyncio.gather(*followers)) == {": the server is shutting down; reconnect in a moment"}
     assert process.returncode == 0
     assert b"Traceback" not in logged, logged.decode()
 
@@ -330,7 +328,7 @@ def test_a_public_address_without_credentials_refuses_to_start_whatever_the_envi
     settings = {"AUTH": auth, "LONGSHORE_AUTH": auth, "LONGSHORE_HOST": "0.0.0.0", "LONGSHORE_PORT": "0"}
     refused = run(tmp_path, command, "--url", "sqlite:///jobs.db", **settings)
     assert refused.returncode == 2, refused.stderr
-    words = r"auth: must be one of on, " if auth == "maybe" else r"host: 0\.0\.0\.0 is reached from other machines"
+    words = r"auth: must be one of on, " if auth == "maybe" else r"host: 0\.0\.0\.0 is reachable from other machines"
     assert re.search(f"longshore: {words}", refused.stderr)
     assert "Traceback" not in refused.stderr
     assert list(tmp_path.iterdir()) == []
@@ -345,7 +343,7 @@ def process_list() -> str:
     return shown
 
 
-def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_first(tmp_path: Path) -> None:
+def test_a_public_address_requires_tokens_and_says_how_to_create_the_first(tmp_path: Path) -> None:
     # F53, F54, F59
     store = f"sqlite:///{tmp_path / 'longshore.db'}"
     with up(tmp_path, "--host", "0.0.0.0", "--access-log") as running:
@@ -379,7 +377,7 @@ def test_a_public_address_asks_for_tokens_by_itself_and_says_how_to_make_the_fir
     assert secret.rpartition("_")[2] not in logged
 
 
-def test_what_cannot_be_started_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_command_that_cannot_start_prints_one_line(tmp_path: Path) -> None:
     refused = run(tmp_path, "up", "--harbor", "no.such:harbor")
     assert refused.returncode == 2
     assert refused.stderr == "longshore: harbor: no.such cannot be imported from here: No module named 'no'\n"
@@ -395,9 +393,7 @@ def test_what_cannot_be_started_is_told_in_one_line(tmp_path: Path) -> None:
         (("--harbor", "json:dumps"), "harbor: json:dumps is a function, not a Harbor"),
     ],
 )
-def test_what_cannot_be_up_is_refused_before_anything_begins(
-    given: tuple[str, ...], words: str, tmp_path: Path
-) -> None:
+def test_wrong_settings_are_refused_before_anything_starts(given: tuple[str, ...], words: str, tmp_path: Path) -> None:
     refused = run(tmp_path, "up", *given)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert words in refused.stderr

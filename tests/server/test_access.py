@@ -99,7 +99,7 @@ async def test_whoever_may_only_read_can_change_nothing(memory: Backend) -> None
 
 def test_a_route_that_declares_no_scope_is_refused_when_it_is_made() -> None:
     router = APIRouter(route_class=GuardedRoute)
-    with pytest.raises(InvalidArgument, match="declares none"):
+    with pytest.raises(InvalidArgument, match="declares no scope"):
 
         @router.get("/open")
         async def open_to_all() -> None:

@@ -293,7 +293,7 @@ async def test_a_body_waits_for_memory_and_a_small_one_has_a_reserve(
     for _ in range(100):
         await asyncio.sleep(0)
     assert (waits.done(), body.read <= 2 * CHUNK) == (False, True), "it is not read before there is memory"
-    held.give_back(448 * MEGABYTE)
+    held.release(448 * MEGABYTE)
     assert (await waits).status_code == 202
     assert held.held == 0
 
@@ -307,10 +307,10 @@ async def test_small_bodies_wait_only_for_one_another() -> None:  # X3
     small = asyncio.ensure_future(held.take(5, 10, small=True))
     await asyncio.sleep(0)
     assert (large.done(), small.done()) == (False, False)
-    held.give_back(10, small=True)
+    held.release(10, small=True)
     await small
     assert not large.done()
-    held.give_back(70)
+    held.release(70)
     await large
     assert held.held == 35
 
@@ -340,12 +340,12 @@ def test_free_memory_is_returned_after_much_was_held_and_not_after_each_small_bo
     held.take_more(0, 10_000)
     for _ in range(3):
         held.take_more(10_000, 20_000)
-        held.give_back(20_000)
+        held.release(20_000)
     assert returned == []
     held.take_more(10_000, 100 * MEGABYTE)
-    held.give_back(100 * MEGABYTE)
+    held.release(100 * MEGABYTE)
     assert returned == [10_000], "although a worker waits for jobs, and its body is held"
-    held.give_back(10_000)
+    held.release(10_000)
     assert returned == [10_000]
 
 
@@ -355,7 +355,7 @@ async def test_a_large_body_without_memory_gets_503_with_retry_after(memory: Bac
     answer = await client.post("/v1/jobs", json={"type": "t", "data": "a" * LARGE})
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:longshore:overloaded")
     assert (answer.headers["retry-after"], "memory" in answer.json()["detail"]) == ("1", True)
-    memory_of(client).give_back(512 * MEGABYTE)
+    memory_of(client).release(512 * MEGABYTE)
     assert (await client.post("/v1/jobs", json={"type": "t", "data": "a" * LARGE})).status_code == 202
 
 
@@ -370,12 +370,12 @@ async def test_memory_is_granted_in_the_order_of_requests() -> None:  # X3
     with pytest.raises(Overloaded):
         held.take_more(0, 20)
     held.take_more(90, 5)
-    held.give_back(5)
+    held.release(5)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     await second
     assert held.held == 100
-    held.give_back(100)
+    held.release(100)
     await held.take(1_000, 1)  # a single body is always accepted: max_body limits its size
     held.take_more(1_000, 1_000)
     assert held.held == 2_000

@@ -37,7 +37,7 @@ async def test_no_change_falls_between_two_waits(backend: Backend) -> None:
 
 
 async def test_who_has_not_asked_for_long_is_told_to_look(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_tail, "_UNASKED", 0.0)
+    monkeypatch.setattr(event_tail, "_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(event_tail, "_LONGEST_POLL", 0.001)
     counted = Changes(memory)
     before = await counted.mark()

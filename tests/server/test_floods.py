@@ -109,5 +109,5 @@ async def test_a_flood_of_refused_requests_is_logged_once(
             assert (await said(server, b"no request at all\r\n\r\n")).startswith(b"HTTP/1.1 400")
         writer.close()
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len([line for line in warnings if line.startswith("a request is refused")]) == 1
+    assert len([line for line in warnings if line.startswith("request refused")]) == 1
     assert len([line for line in warnings if line.startswith("Invalid HTTP request")]) <= 1

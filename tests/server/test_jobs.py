@@ -270,7 +270,7 @@ async def test_data_in_an_address_that_is_no_object_is_refused_with_an_example(
 ) -> None:
     refused = await quick.get("/v1/jobs", params={"data": data})
     assert (refused.status_code, refused.json()["field"]) == (422, "data")
-    assert 'like {"address.city":"Bergen"}' in refused.json()["detail"]
+    assert 'such as {"address.city":"Bergen"}' in refused.json()["detail"]
 
 
 async def test_the_fingerprint_of_a_request_is_kept_and_not_shown(quick: httpx.AsyncClient, memory: Backend) -> None:

@@ -64,7 +64,7 @@ async def test_nobody_brings_a_job_into_a_flow_or_schedule_of_a_queue_that_is_no
     ):
         refused = await client.request(method, f"/v1/{path}", json=body, headers=as_caller(MAILER))
         assert (refused.status_code, refused.json().get("field")) == (422, field), f"{path}: {refused.text}"
-        assert "cannot be used here; choose another" in refused.text
+        assert "is not available; choose another" in refused.text
         assert "bills" not in refused.text
     assert (await memory.list_jobs(JobFilter(queues=["mail"]))).items == []
     for path, body in (("jobs", planted(parent_id="spring")), ("store/enqueue_job", {"job": planted(id="2")})):

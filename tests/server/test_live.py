@@ -156,7 +156,7 @@ async def test_fifty_open_streams_do_not_hold_up_the_end(memory: Backend) -> Non
         took = asyncio.get_running_loop().time() - began
         endings = await asyncio.gather(*followers)
         assert took < 5, f"it took {took:.1f} s"
-        assert {lines[-2] for lines in endings} == {": the server stops; come back in a moment"}
+        assert {lines[-2] for lines in endings} == {": the server is shutting down; reconnect in a moment"}
         assert (await waiting).json()["status"] == "INITIAL_PENDING"
         assert serving.platform.streams == 0
 

@@ -193,7 +193,7 @@ async def test_a_server_that_stops_is_not_ready(memory: Backend) -> None:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             app.state.platform.begin_to_close()
-            assert (await client.get("/readyz")).json()["reason"] == "the server is about to stop"
+            assert (await client.get("/readyz")).json()["reason"] == "the server is shutting down"
 
 
 # -- the status page

@@ -8,7 +8,7 @@ import pytest
 
 from longshore.backends.base import Backend
 from longshore.core.clock import HeldClock
-from longshore.server.auth import LASTS, Sessions, TokenGate
+from longshore.server.auth import SESSION_LIFETIME, Sessions, TokenGate
 from tests.server.conftest import Serve
 from tests.server.test_tokens import Dial, bearer, keeper
 
@@ -109,7 +109,9 @@ async def test_a_session_is_a_cookie_that_no_script_reads_and_no_other_site_send
     assert (begun.status_code, begun.headers["location"]) == (303, "/")
     cookie = begun.headers["set-cookie"]
     assert cookie.startswith("longshore_session=")
-    assert {"HttpOnly", "Path=/", "SameSite=strict", f"Max-Age={LASTS.total_seconds():.0f}"} <= set(cookie.split("; "))
+    assert {"HttpOnly", "Path=/", "SameSite=strict", f"Max-Age={SESSION_LIFETIME.total_seconds():.0f}"} <= set(
+        cookie.split("; ")
+    )
     assert secret.rpartition("_")[2] not in cookie
     page = await client.get("/")
     assert "Signed in as ada" in page.text
@@ -141,7 +143,7 @@ async def test_a_token_that_may_not_look_signs_nobody_in_and_is_told_the_scope(m
     refused = await signed_in(client, secret)
     assert (refused.status_code, dict(client.cookies)) == (403, {})
     assert '<form method="post" action="/sign-in">' in refused.text
-    assert "this needs the scope read, and ada has submit, work" in refused.text
+    assert "this needs the scope read; the token ada has submit, work" in refused.text
 
 
 async def test_nobody_is_signed_in_by_another_page_or_by_guessing(memory: Backend, serve: Serve) -> None:
@@ -183,7 +185,7 @@ def test_a_cookie_is_believed_only_as_it_was_signed() -> None:
     value = sessions.begin("0123456789ab", now)
     read = sessions.read(value)
     assert read is not None
-    assert (read.token_id, read.ends) == ("0123456789ab", now + LASTS)
+    assert (read.token_id, read.ends) == ("0123456789ab", now + SESSION_LIFETIME)
     assert Sessions(b"k" * 32).read(value) == read, "whoever shares the key"
     assert Sessions().read(value) is None
     token_id, number, ends, signature = value.split(".")

@@ -103,7 +103,7 @@ async def test_an_answer_that_is_very_large_is_told_once_and_its_key_remembered(
     work.going_on.set()
     assert await first == b"answer 1"
     for again in (repeated, ask()):
-        with pytest.raises(AnswerLost, match="too large to be kept"):
+        with pytest.raises(AnswerLost, match="too large to keep"):
             await again
     assert (work.done, kept._bytes) == (1, 0)
 

@@ -93,7 +93,7 @@ async def test_a_result_of_another_queue_is_handed_to_no_job_of_a_caller_who_may
     job = await memory.get_job(job_id)
     assert job.status is JobStatus.DEAD
     assert SECRET not in str(job)
-    assert "or it is in a queue that the caller who stored this job may not see" in job.error_message
+    assert "or it is in a queue that the caller who stored this job may not read" in job.error_message
     shown = (await client.get(f"/v1/jobs/{job_id}", headers=as_caller(MAILER))).json()
     assert RESULTS_FROM not in shown["options"]
 

@@ -149,7 +149,7 @@ async def test_a_stream_ends_with_the_token_that_opened_it(memory: Backend) -> N
             await anext(lines)
             await keeper(memory).revoke_token(made.id)
             rest = [line async for line in lines]
-        assert rest[-2:] == [": your token is over; come back with another", ""]
+        assert rest[-2:] == [": your token has expired or was revoked; reconnect with another", ""]
 
 
 def example(document: dict[str, Any], method: str, path: str) -> Any:

@@ -529,7 +529,7 @@ def test_what_is_written_piece_by_piece_is_what_is_written_at_once() -> None:
         "é",
         [1.5],
     ):
-        assert store._write_in_pieces(told) == store._write(told)
+        assert store._write_incrementally(told) == store._write(told)
 
 
 async def test_one_request_looks_through_so_much_of_a_log_of_others_and_the_remote_backend_reads_on(

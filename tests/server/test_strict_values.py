@@ -53,7 +53,7 @@ async def test_a_number_is_no_time_and_a_time_has_its_zone(
     method, address, body = request_
     refused = await quick.request(method, address, json=body)
     assert (refused.status_code, refused.json()["field"]) == (422, field), refused.text
-    assert "a time with its zone, like 2026-05-01T12:00:00Z" in refused.json()["detail"]
+    assert "a time with a zone, such as 2026-05-01T12:00:00Z" in refused.json()["detail"]
     assert ("for a duration use delay" in refused.json()["detail"]) is (field == "run_at")
     assert sum((await memory.count_jobs()).values()) == 0
 
@@ -66,10 +66,10 @@ async def test_a_time_with_its_zone_is_taken(quick: httpx.AsyncClient, moment: s
 
 
 LOOSE: list[tuple[tuple[str, str, Any], str, str]] = [
-    (job(delay="5"), "delay", "seconds, like 300"),
-    (job(delay=True), "delay", "seconds, like 300"),
-    (job(timeout="60"), "timeout", "seconds, like 300"),
-    (job(backoff={"type": "fixed", "delay": "1"}), "backoff.delay", "seconds, like 300"),
+    (job(delay="5"), "delay", "seconds, such as 300"),
+    (job(delay=True), "delay", "seconds, such as 300"),
+    (job(timeout="60"), "timeout", "seconds, such as 300"),
+    (job(backoff={"type": "fixed", "delay": "1"}), "backoff.delay", "seconds, such as 300"),
     (job(backoff={"type": "fixed", "delay": 1, "jitter": "0.5"}), "backoff.jitter", "must be a number"),
     (job(delay=-1), "delay", "must be at least 0"),
     (job(timeout=0), "timeout", "must be more than 0"),
@@ -77,9 +77,13 @@ LOOSE: list[tuple[tuple[str, str, Any], str, str]] = [
     (job(lifo="no"), "lifo", "must be true or false"),
     (job(remove_on_complete="yes"), "remove_on_complete", "must be true, false, or how many to keep"),
     (job(remove_on_fail=-1), "remove_on_fail", "must be true, false, or how many to keep"),
-    (schedule(every="60"), "repeat.every", "seconds, like 300"),
-    (("POST", "/v1/tokens", {"name": "n", "scopes": ["read"], "expires_in": "60"}), "expires_in", "seconds, like 300"),
-    (("PATCH", "/v1/queues/q/limits", {"rate": {"count": 1, "per": "60"}}), "rate.per", "seconds, like 300"),
+    (schedule(every="60"), "repeat.every", "seconds, such as 300"),
+    (
+        ("POST", "/v1/tokens", {"name": "n", "scopes": ["read"], "expires_in": "60"}),
+        "expires_in",
+        "seconds, such as 300",
+    ),
+    (("PATCH", "/v1/queues/q/limits", {"rate": {"count": 1, "per": "60"}}), "rate.per", "seconds, such as 300"),
     (bulk(dry_run="no"), "dry_run", "must be true or false"),
     (bulk(dry_run=0), "dry_run", "must be true or false"),
     (bulk(limit="5"), "limit", "must be a whole number"),
@@ -108,8 +112,12 @@ async def test_an_address_is_all_text_and_says_numbers_and_yes_in_it(quick: http
 
 
 PLAINLY: list[tuple[tuple[str, str, Any], str, str]] = [
-    (job(dealy=5), "dealy", "is no field here; did you mean delay?"),
-    (job(backoff={"type": "fixed", "delay": 1, "maximum": 3}), "backoff.maximum", "there are type, delay, cap, jitter"),
+    (job(dealy=5), "dealy", "unknown field; did you mean delay?"),
+    (
+        job(backoff={"type": "fixed", "delay": 1, "maximum": 3}),
+        "backoff.maximum",
+        "use one of type, delay, cap, jitter",
+    ),
     (("POST", "/v1/jobs/batch", {"jobs": [{"type": "t"}, {"type": "t", "tag": ["a"]}]}), "jobs[1].tag", "mean tags?"),
     (("PATCH", "/v1/queues/q/limits", {"rate": {"count": 1, "per": 1, "pre": 2}}), "rate.pre", "mean per?"),
     (("POST", "/v1/jobs/j/retry", {"rest": True}), "rest", "did you mean reset?"),
@@ -142,20 +150,20 @@ async def test_a_parameter_that_no_route_knows_is_refused_with_the_one_that_was_
     quick: httpx.AsyncClient, memory: Backend
 ) -> None:
     for method, address, field, words in [
-        ("GET", "/v1/jobs?state=QUEUED", "state", "is no parameter here; did you mean status?"),
+        ("GET", "/v1/jobs?state=QUEUED", "state", "unknown parameter; did you mean status?"),
         ("GET", "/v1/jobs?status=DEAD&foo=1", "foo", "due, status, queue, type, tag"),
         ("GET", "/v1/events/stream?evnt=job.completed", "evnt", "did you mean event?"),
         ("GET", "/v1/jobs/j?wiat=3", "wiat", "did you mean wait?"),
-        ("GET", "/v1/queues?x=1", "x", "and there are none"),
-        ("POST", "/v1/jobs?queue=mail", "queue", "and there are none"),
-        ("POST", "/v1/store/now?x=1", "x", "and there are none"),
-        ("GET", f"/v1/stats?{'x' * 5000}=1", "x" * 100, "there are queue, tag"),
+        ("GET", "/v1/queues?x=1", "x", "none is allowed here"),
+        ("POST", "/v1/jobs?queue=mail", "queue", "none is allowed here"),
+        ("POST", "/v1/store/now?x=1", "x", "none is allowed here"),
+        ("GET", f"/v1/stats?{'x' * 5000}=1", "x" * 100, "use one of queue, tag"),
     ]:
         refused = await quick.request(method, address, json={"type": "t"} if method == "POST" else None)
         assert (refused.status_code, refused.json()["field"]) == (422, field), address
         assert words in refused.json()["detail"], address
     assert sum((await memory.count_jobs()).values()) == 0
-    assert (await quick.get("/v1/jobs?token=x")).json()["detail"].startswith("token: must not stand in an address")
+    assert (await quick.get("/v1/jobs?token=x")).json()["detail"].startswith("token: must not be in the URL")
     assert (await quick.get("/healthz?probe=7")).status_code == 200, "a probe says what it likes"
 
 
@@ -168,7 +176,7 @@ async def test_every_parameter_that_the_document_tells_of_is_known(quick: httpx.
                 continue
             names = [one["name"] for one in operation.get("parameters", []) if one["in"] == "query"]
             answer = await quick.request(method, path, params=dict.fromkeys(names, "1"))
-            assert "is no parameter here" not in answer.text, f"{method} {path}"
+            assert "unknown parameter" not in answer.text, f"{method} {path}"
             asked += len(names)
     assert asked > 30
 

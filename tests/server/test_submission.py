@@ -395,7 +395,7 @@ async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Ba
 
 
 def test_a_server_needs_a_store() -> None:
-    with pytest.raises(ValueError, match="what connect"):
+    with pytest.raises(ValueError, match="the result of connect"):
         create_app("memory://")  # type: ignore[arg-type]  # the mistake under test
 
 

@@ -31,14 +31,14 @@ _OF_ONE_JOB = frozenset({"data", "id", "idempotency_key"})
 
 
 class JobMaker:
-    """Makes the jobs of one request from its validated body. Options that several jobs share are checked once."""
+    """Builds the jobs of one request from its validated body; checks options that several jobs share once."""
 
     def __init__(self, write: Callable[[object], str] = compact) -> None:
         self._write = write
         self._templates: dict[Hashable, tuple[JobTemplate, Mapping[str, Any]]] = {}
 
     def job(self, body: NewJob, key: str | None, fingerprint: str) -> Job:
-        """A job to be stored as CREATED; it keeps the fingerprint of its request if there is one."""
+        """Return a job to be stored as CREATED, with the fingerprint of its request if there is one."""
         fields = body.__dict__
         shared = tuple([(name, _hashable(fields[name])) for name in body.model_fields_set if name not in _OF_ONE_JOB])
         if shared not in self._templates:
@@ -70,7 +70,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 def fingerprint(body: Any, write: Callable[..., str] = json.dumps) -> str:
-    """The same for the same JSON, whatever its spacing and the order of its keys."""
+    """A hash of the JSON that ignores spacing and the order of keys."""
     written = write(body, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(written).hexdigest()[:32]
 
@@ -94,11 +94,11 @@ class _Submission:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it needs a transaction for itself."""
+        """Whether it needs its own transaction."""
         return len(self.jobs) > 1
 
     def refuse(self, error: BaseException) -> None:
-        """Raises the error in the request, unless its client has left."""
+        """Raise the error in the request, unless its client has left."""
         if not self.answered.done():
             self.answered.set_exception(error)
 
@@ -112,8 +112,8 @@ class Acceptor:
         self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, jobs: Sequence[Job]) -> list[Answer]:
-        """Stores and accepts all of them or none; each was made with `hold`."""
-        if len(jobs) == 1:  # refuse a wrong job here, before it shares a transaction with others
+        """Store and accept all jobs or none; each was made with `hold`."""
+        if len(jobs) == 1:  # refuse an invalid job before it shares a transaction with others
             record_of(jobs[0], 0)
         submission = _Submission(jobs, asyncio.get_running_loop().create_future(), actor())
         self._waiting.append(submission)
@@ -121,7 +121,7 @@ class Acceptor:
         return await submission.answered
 
     async def close(self) -> None:
-        """Waits until every submission is answered."""
+        """Wait until every submission is answered."""
         while self._running:
             await asyncio.wait(self._running)
 
@@ -158,7 +158,7 @@ class Acceptor:
         except (InvalidArgument, DuplicateJob, KeyReused) as error:
             if len(submissions) == 1:
                 submissions[0].refuse(error)
-            else:  # one of them is refused; processed one by one, only that one is
+            else:  # process them one by one, so that only the refused one fails
                 for submission in submissions:
                     await self._process([submission])
         except BaseException as error:
@@ -181,7 +181,7 @@ class Acceptor:
                 submission.answered.set_result(answers)
 
     async def _store(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Returns the jobs as stored; nearly always all are new and equal to the given ones."""
+        """Return the jobs as stored; nearly always all are new and equal to the given ones."""
         try:
             await self._backend.enqueue_new_jobs(jobs)
         except DuplicateJob:  # some keys or ids are stored; one transaction decides whether with the same request
@@ -189,7 +189,7 @@ class Acceptor:
         return jobs
 
     async def _accept(self, ids: Sequence[str]) -> set[str]:
-        """Accepts them; returns those that another process accepted, cancelled or removed first."""
+        """Accept them; return those that another process accepted, cancelled or removed first."""
         changed: set[str] = set()
         if not ids:
             return changed

@@ -1,4 +1,4 @@
-"""The server as an ASGI application: every route, behind one gate and within one envelope."""
+"""The server as an ASGI application: all routes, authentication and middleware."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def create_app(
     gate: Gate | None = None,
     routers: Sequence[APIRouter] = (),
 ) -> FastAPI:
-    """An application that serves this store. Its lifespan closes it, and the store if no other queue uses it.
+    """Return an application that serves this store. Its lifespan closes the store unless another queue uses it.
 
-    A mounted application needs no lifespan: it starts with its first request, and ends when the host closes the
-    store. Its links, redirects and cookies use the path of the mount. Given a harbor, it follows the harbor
-    when that is closed and entered again.
+    A mounted application needs no lifespan: it starts with its first request and ends when the host closes the
+    store. Its links, redirects and cookies use the mount path. With a harbor, it also works after the harbor is
+    closed and entered again.
 
-    Without a `gate` whoever reaches it may do everything: serve it on a loopback address only. `routers` are served
-    besides ours, and each of their routes must declare its scope as well.
+    Without a `gate` every caller may do everything, so serve it on a loopback address only. `routers` add routes; each
+    of these must declare its scope. See docs/server.md.
     """
     if not isinstance(backend, Backend | Harbor):
         raise InvalidArgument(
-            "backend", f"must be what connect(url) returns, or a Harbor, not {type(backend).__name__}"
+            "backend", f"must be the result of connect(url) or a Harbor, not {type(backend).__name__}"
         )
     chosen = options or ServerOptions()
     platform = Platform(backend, chosen)
@@ -124,9 +124,11 @@ def create_app(
 
 
 def _guarded(router: APIRouter) -> Sequence[BaseRoute]:
-    """Returns the routes of a router; raises InvalidArgument if one is not guarded."""
+    """Return the routes of a router; raise InvalidArgument if one is not guarded."""
     for route in router.routes:
         if not isinstance(route, GuardedRoute):
             path = getattr(route, "path", route)
-            raise InvalidArgument("routers", f"{path} is behind no gate; make its router with route_class=GuardedRoute")
+            raise InvalidArgument(
+                "routers", f"{path} has no access check; create its router with route_class=GuardedRoute"
+            )
     return router.routes

@@ -20,13 +20,13 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from longshore.backends.base import Backend
-from longshore.backends.remote.protocol import ACTOR_SAID
+from longshore.backends.remote.protocol import ACTOR
 from longshore.backends.token_store import Found, SupportsTokens
 from longshore.core.actor import acting
 from longshore.core.errors import Forbidden, InvalidArgument, JobNotFound, LongshoreError, Unauthenticated
 from longshore.core.job import Job
 from longshore.core.times import from_micros, to_micros
-from longshore.core.tokens import EVERYTHING, NOBODY, Scope, Token, id_in
+from longshore.core.tokens import ANONYMOUS, EVERYTHING, Scope, Token, id_in
 from longshore.core.validation import check_name
 from longshore.safe_logging import logger
 from longshore.server.body_limits import StrictRequest
@@ -49,16 +49,16 @@ class Caller:
     queues: frozenset[str] | None = None
     """The queues the caller may use; None means all."""
     expires_at: datetime | None = None
-    """When the caller's token expires; tokens that the caller makes expire no later."""
+    """When the caller's token expires; tokens that the caller creates expire no later."""
 
     def __post_init__(self) -> None:
         if self.queues is not None and not self.queues:  # an empty filter would mean all queues
-            raise InvalidArgument("queues", "must name at least one queue, or be None for all of them")
+            raise InvalidArgument("queues", "must name at least one queue, or be None for all queues")
 
     def check_scope(self, scope: Scope) -> None:
-        """Raises Forbidden unless the caller has this scope."""
+        """Raise Forbidden unless the caller has this scope."""
         if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:
-            raise Forbidden(f"this needs the scope {scope}, and {self.name} has {_listed(self.scopes)}")
+            raise Forbidden(f"this needs the scope {scope}; the token {self.name} has {_listed(self.scopes)}")
 
     @property
     def reads(self) -> bool:
@@ -74,33 +74,37 @@ class Caller:
         return self.queues is None or (bool(queues) and self.queues.issuperset(queues))
 
     def check_queue(self, queue: str) -> str:
-        """Returns the queue, or raises Forbidden."""
+        """Return the queue, or raise Forbidden."""
         if not self.sees(queue):
-            raise Forbidden(f"{self.name} may not use the queue {queue!r}, only {_listed(self.queues or ())}")
+            raise Forbidden(
+                f"the token {self.name} may not use the queue {queue!r}; it is limited to {_listed(self.queues or ())}"
+            )
         return queue
 
     def check_job(self, job: Job) -> Job:
-        """Returns the job, or raises JobNotFound: a caller does not learn the ids of other queues."""
+        """Return the job, or raise JobNotFound: a caller does not learn the ids of other queues."""
         if not self.sees(job.queue):
             raise JobNotFound(job.id)
         return job
 
     def check_everywhere(self) -> None:
-        """Raises Forbidden for a caller bound to some queues: for operations on all queues."""
+        """Raise Forbidden for a caller limited to some queues; used by operations on all queues."""
         if self.queues is not None:
-            raise Forbidden(f"{self.name} may use {_listed(self.queues)} only, and this is for all queues")
+            raise Forbidden(
+                f"this needs a token for all queues; the token {self.name} is limited to {_listed(self.queues)}"
+            )
 
     def check_grant(self, scopes: Iterable[Scope], queues: frozenset[str] | None) -> None:
-        """Raises Forbidden if a new token would have more rights than the caller."""
+        """Raise Forbidden if a new token would have more rights than the caller."""
         for scope in scopes:
             self.check_scope(scope)
         if not self.owns(queues or ()):
-            raise Forbidden(f"{self.name} may hand on {_listed(self.queues or ())} only; name queues among these")
+            raise Forbidden(f"the token {self.name} is limited to {_listed(self.queues or ())}; name only these queues")
 
     def queues_among(self, wanted: Iterable[str]) -> list[str]:
-        """The queues to read, of those requested (none: all); raises Forbidden for a queue of others."""
-        asked = [self.check_queue(queue) for queue in wanted]
-        return asked or sorted(self.queues or ())
+        """Return the requested queues, or all of the caller's; raise Forbidden for any other queue."""
+        requested = [self.check_queue(queue) for queue in wanted]
+        return requested or sorted(self.queues or ())
 
 
 def _listed(words: Iterable[str]) -> str:
@@ -113,23 +117,23 @@ class Gate(Protocol):
     authenticates: bool
 
     async def admit(self, request: Request) -> Caller:
-        """Returns the caller, or raises Unauthenticated; called before the body is read, unless the route is public."""
+        """Return the caller, or raise Unauthenticated; called before the body is read, unless the route is public."""
         ...
 
 
 class OpenGate:
-    """Allows every caller everything: for a loopback address, which only this machine reaches."""
+    """Allows every caller everything; for a loopback address, which only this machine can reach."""
 
     authenticates = False
 
     async def admit(self, request: Request) -> Caller:  # noqa: ARG002 - every caller is the same
-        """Returns the local caller."""
+        """Return the local caller."""
         return LOCAL
 
 
-LOCAL = Caller(NOBODY, EVERYTHING)
+LOCAL = Caller(ANONYMOUS, EVERYTHING)
 
-_ASKED_AGAIN = 0.4
+_TOKEN_CHECK_SECONDS = 0.4
 """Seconds between two checks of the token of an open stream."""
 _SCOPE = "__longshore_scope__"
 _TAKES_FORM = "__longshore_takes_form__"
@@ -137,7 +141,7 @@ _AS_THE_STORE = "__longshore_as_the_store__"
 
 
 def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
-    """Declares the scope that a caller of this route needs; every route declares one."""
+    """Declare the scope that a caller of this route needs; every route declares one. See docs/server.md."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _SCOPE, scope)
@@ -147,13 +151,13 @@ def needs(scope: Scope) -> Callable[[Endpoint], Endpoint]:
 
 
 def takes_form(endpoint: Endpoint) -> Endpoint:
-    """Declares that a page of the console sends this route a form; all other routes that change something take JSON."""
+    """Declare that this route takes a form of the console; all other routes that change data take JSON."""
     setattr(endpoint, _TAKES_FORM, True)
     return endpoint
 
 
 def as_the_store(endpoint: Endpoint) -> Endpoint:
-    """Declares that this route acts like a local program: without a token, the request may name its actor."""
+    """Declare that this route acts like a local program: without a token, the request may name its actor."""
     setattr(endpoint, _AS_THE_STORE, True)
     return endpoint
 
@@ -162,25 +166,25 @@ class GuardedRoute(APIRoute):
     """A route that checks the caller's scope before it reads the body.
 
     Pages of other origins are refused, and so are forms unless the route takes one. The OpenAPI document names the
-    operation after its function and lists the usual refusals, unless the route says otherwise.
+    operation after its function and lists the usual refusals, unless the route says otherwise. See docs/server.md.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         scope: Scope | None = getattr(endpoint, _SCOPE, None)
         if scope is None:
             raise InvalidArgument(
-                "scope", f"{endpoint.__qualname__} declares none; say @needs(Scope.…) below its route"
+                "scope", f"{endpoint.__qualname__} declares no scope; add @needs(Scope.…) below its route"
             )
         self.scope = scope
         if scope is not Scope.PUBLIC:
-            told = {"security": [{"token": []}], "x-longshore-scope": str(scope)}
-            options["openapi_extra"] = {**told, **(options.get("openapi_extra") or {})}
+            secured = {"security": [{"token": []}], "x-longshore-scope": str(scope)}
+            options["openapi_extra"] = {**secured, **(options.get("openapi_extra") or {})}
         options["operation_id"] = options.get("operation_id") or endpoint.__name__
         options["responses"] = options.get("responses") or refusals()
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Returns the handler, behind the checks."""
+        """Return the handler, behind the checks."""
         handle = super().get_route_handler()
         scope = self.scope
         takes_form = getattr(self.endpoint, _TAKES_FORM, False)
@@ -201,9 +205,9 @@ class GuardedRoute(APIRoute):
             if not changes or scope is Scope.PUBLIC:
                 return await handle(strict)
             if as_the_store and not request.app.state.gate.authenticates:
-                with acting(_name_said(request)):
+                with acting(_named_actor(request)):
                     return await handle(strict)
-            # a worker is recorded by the jobs it holds; routes/store.py records an unfenced call; all others here
+            # events of a worker name the worker; routes/store.py sets the actor of calls without a lease
             if scope is Scope.WORK:
                 return await handle(strict)
             with acting(request.state.caller.name):
@@ -212,19 +216,19 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-def _name_said(request: Request) -> str:
+def _named_actor(request: Request) -> str:
     """The actor that a request without a token names; empty if it names none."""
-    said = unquote(request.headers.get(ACTOR_SAID, ""))
-    return said and check_name(ACTOR_SAID, said)
+    name = unquote(request.headers.get(ACTOR, ""))
+    return name and check_name(ACTOR, name)
 
 
 async def token_ended(request: Request) -> None:
-    """Completes when the caller's token expires or is revoked: for responses that last."""
+    """Return when the caller's token expires or is revoked; for streams."""
     gate: Gate = request.app.state.gate
     if not gate.authenticates:
         await asyncio.get_running_loop().create_future()  # never
     while True:
-        await asyncio.sleep(_ASKED_AGAIN)
+        await asyncio.sleep(_TOKEN_CHECK_SECONDS)
         try:
             await gate.admit(request)
         except (Unauthenticated, TooMany):
@@ -239,26 +243,26 @@ async def _caller(request: Request) -> Caller:
 
 
 Calling = Annotated[Caller, Depends(_caller)]
-"""The caller, as a parameter of a route that is not public."""
+"""The caller, as a parameter of a route that is not public. See docs/server.md."""
 
 ALLOWED = 10
-"""Wrong tokens in a window: enough for a typing error, or a program that still has an old token."""
+"""Wrong tokens per window: enough for a typing error, or for a program that still has an old token."""
 WINDOW = 60.0
 _MOST_REMEMBERED = 10_000
 """Addresses; the least recently seen is forgotten first."""
 _NO_ADDRESS = "no address"
-"""Stands for all callers whose proxy sends no valid address."""
+"""The key of all callers whose proxy sends no valid address."""
 
 
 class Failures:
-    """Failed sign-ins of one server by address. A valid token is accepted even if others fail from its address."""
+    """Wrong tokens by address. A valid token is accepted even if others from its address fail."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._counts: LRU[str, tuple[float, int]] = LRU(_MOST_REMEMBERED)
 
     def note(self, address: str) -> None:
-        """Counts one more from this address; raises TooMany above the limit."""
+        """Count one more from this address; raise TooMany above the limit."""
         place, now = network_of(address), self._clock()
         began, count = self._counts.get(place, (now, 0))
         if now - began >= WINDOW:
@@ -266,11 +270,11 @@ class Failures:
         self._counts.put(place, (began, count + 1))
         if count >= ALLOWED:
             seconds = max(1, ceil(began + WINDOW - now))
-            raise TooMany(f"too many wrong tokens came from your address; wait {seconds} seconds", seconds)
+            raise TooMany(f"too many wrong tokens from your address; wait {seconds} seconds", seconds)
 
 
 def network_of(address: str) -> str:
-    """The address, or the /64 network of an IPv6 one: its owner has all of them."""
+    """The IPv4 address, or the /64 network of an IPv6 address, which belongs to one owner."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -280,10 +284,10 @@ def network_of(address: str) -> str:
     return str(parsed)
 
 
-LASTS = timedelta(hours=12)
+SESSION_LIFETIME = timedelta(hours=12)
 """A working day; then the user signs in again."""
 PLAIN, SECURE, SECURE_MOUNTED = "longshore_session", "__Host-longshore_session", "__Secure-longshore_session"
-"""Names of the cookie; the prefixes have browsers accept it over TLS only."""
+"""Names of the cookie; with these prefixes browsers accept it over TLS only."""
 _MOST_ENDED = 10_000
 
 
@@ -303,58 +307,58 @@ class Session(NamedTuple):
 
 
 class Sessions:
-    """Sessions signed with one key: of this process alone, unless processes share a key."""
+    """Sessions signed with one key; valid in this process only, unless processes share a key."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = secrets.token_bytes(32) if key is None else key
         self._ended: LRU[str, None] = LRU(_MOST_ENDED)
 
     def begin(self, token_id: str, now: datetime) -> str:
-        """Returns the value of a new cookie."""
-        said = f"{token_id}.{secrets.token_hex(8)}.{to_micros(now + LASTS)}"
-        return f"{said}.{self._signature(said)}"
+        """Return the value of a new cookie."""
+        content = f"{token_id}.{secrets.token_hex(8)}.{to_micros(now + SESSION_LIFETIME)}"
+        return f"{content}.{self._signature(content)}"
 
     def read(self, value: str) -> Session | None:
-        """Returns the session if the signature is valid and it was not signed out; the caller checks its end."""
-        said, _, signature = value.rpartition(".")
-        if not hmac.compare_digest(self._signature(said).encode(), signature.encode("utf-8", "replace")):
+        """Return the session if the signature is valid and it was not signed out; the caller checks its end."""
+        content, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(self._signature(content).encode(), signature.encode("utf-8", "replace")):
             return None
-        token_id, number, ends = said.split(".")
+        token_id, number, ends = content.split(".")
         return None if number in self._ended else Session(token_id, number, from_micros(int(ends)))
 
     def end(self, value: str) -> None:
-        """Signs out: copies of the cookie are invalid, too."""
+        """Sign out; copies of the cookie become invalid too."""
         session = self.read(value)
         if session is not None:
             self._ended.put(session.number, None)
 
-    def _signature(self, said: str) -> str:
-        return hmac.new(self._key, said.encode("utf-8", "replace"), sha256).hexdigest()
+    def _signature(self, content: str) -> str:
+        return hmac.new(self._key, content.encode("utf-8", "replace"), sha256).hexdigest()
 
 
 FRESH = 0.5
-"""Seconds for which a token is cached: one revoked by another process is refused after them."""
+"""Seconds for which a token is cached, so a token that another process revokes is rejected after that time."""
 _MOST_KNOWN = 1_000
-_NOTED_EVERY = 60.0
+_USE_WRITE_SECONDS = 60.0
 """Seconds between two writes of when a token was last used."""
 
-_SEND_ONE = "send a token as `Authorization: Bearer lsk_…`; `longshore token create` makes one"
-_WRONG = "this token opens nothing here: it is unknown, expired or revoked; ask for a new one"
+_TOKEN_MISSING = "send a token as `Authorization: Bearer lsk_…`; create one with `longshore token create`"
+_TOKEN_INVALID = "the token is unknown, expired or revoked; use another token"
 
 _log = logger("longshore.server")
 
 
 class TokenGate:
-    """Accepts callers with a token that the store knows."""
+    """Accepts callers with a token that the store knows. See docs/security.md."""
 
     authenticates = True
 
     def __init__(
         self, backend: Backend, *, session_key: bytes | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
-        """Without a `session_key`, sessions of browsers are valid for this process alone, until it stops."""
+        """Without a `session_key`, browser sessions are valid in this process only, until it stops."""
         if not isinstance(backend, SupportsTokens):
-            raise InvalidArgument("auth", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
+            raise InvalidArgument("auth", "this store has no tokens; serve a SQLite or PostgreSQL store")
         self._tokens: SupportsTokens = backend
         self._clock = clock
         self._failures = Failures(clock)
@@ -365,54 +369,54 @@ class TokenGate:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def admit(self, request: Request) -> Caller:
-        """Returns the caller of the request's token or session."""
+        """Return the caller of the request's token or session."""
         given = request.headers.getlist("authorization")
         if not given:
             return await self._in_session(request)
         scheme, _, secret = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer":
-            raise Unauthenticated(_SEND_ONE)
+            raise Unauthenticated(_TOKEN_MISSING)
         return caller_of(await self.token(secret.strip(), address_of(request)))
 
     async def _in_session(self, request: Request) -> Caller:
         value = _cookie_of(request)
         session = None if value is None else self._sessions.read(value)
         if session is None:
-            raise Unauthenticated(_SEND_ONE)
+            raise Unauthenticated(_TOKEN_MISSING)
         check_origin(request, proof=request.method not in SAFE)
         seen, found = await self._found(session.token_id)
         now = self._moment(seen, found)
         if found.token is None or session.ends <= now or found.token.standing(now) != "live":
-            raise Unauthenticated("this session is over; sign in again")
+            raise Unauthenticated("the session has ended; sign in again")
         request.state.signed_in = True
         return caller_of(found.token)
 
     async def begin_session(self, request: Request, secret: str) -> str:
-        """Returns the value of a session cookie for this secret; raises Forbidden if its token cannot read."""
+        """Return the value of a session cookie for this secret; raise Forbidden if its token cannot read."""
         token = await self.token(secret, address_of(request))
         caller_of(token).check_scope(Scope.READ)
         return self._sessions.begin(token.id, self._moment(*await self._found(token.id)))
 
     def end_session(self, request: Request) -> None:
-        """Ends the session of the request, if it has one."""
+        """End the session of the request, if it has one."""
         value = _cookie_of(request)
         if value is not None:
             self._sessions.end(value)
 
     async def token(self, secret: str, address: str) -> Token:
-        """Returns the token of this secret; raises Unauthenticated, or TooMany after many failures."""
+        """Return the token of this secret; raise Unauthenticated, or TooMany after many failures."""
         token_id = id_in(secret)
         if token_id is not None:
             seen, found = await self._found(token_id)
             token = found.token
-            if token is not None and token.standing(self._moment(seen, found)) == "live" and token.opens_with(secret):
+            if token is not None and token.standing(self._moment(seen, found)) == "live" and token.has_secret(secret):
                 self._note_use(token.id)
                 return token
         self._failures.note(address)
-        raise Unauthenticated(_WRONG)
+        raise Unauthenticated(_TOKEN_INVALID)
 
     def _moment(self, seen: float, found: Found) -> datetime:
-        """The time of the store's clock now."""
+        """The current time of the store's clock."""
         return found.now + timedelta(seconds=self._clock() - seen)
 
     async def _found(self, token_id: str) -> tuple[float, Found]:
@@ -422,26 +426,26 @@ class TokenGate:
             return known
         began, looking = self._looking.get(token_id) or self._look(token_id)
         found = await asyncio.shield(looking)
-        if found.token is not None:  # unknown ids are not cached: callers can make them up
+        if found.token is not None:  # unknown ids are not cached, because callers could fill the cache with them
             self._known.put(token_id, (began, found))
         return began, found
 
     def _look(self, token_id: str) -> tuple[float, asyncio.Task[Found]]:
-        """Starts one lookup, which concurrent requests share."""
+        """Start one lookup, which concurrent requests share."""
 
-        def over(look: asyncio.Task[Found]) -> None:
+        def done(look: asyncio.Task[Found]) -> None:
             del self._looking[token_id]
             if not look.cancelled():
                 look.exception()  # retrieved, so that asyncio does not log it if all waiters have left
 
         looking = asyncio.get_running_loop().create_task(self._tokens.find_token(token_id))
         self._looking[token_id] = self._clock(), looking
-        looking.add_done_callback(over)
+        looking.add_done_callback(done)
         return self._looking[token_id]
 
     def _note_use(self, token_id: str) -> None:
         now = self._clock()
-        if now - self._noted.get(token_id, -1e9) < _NOTED_EVERY:
+        if now - self._noted.get(token_id, -1e9) < _USE_WRITE_SECONDS:
             return
         self._noted.put(token_id, now)
         note = asyncio.ensure_future(self._write_use(token_id))
@@ -452,7 +456,7 @@ class TokenGate:
         try:
             await self._tokens.note_token_use([token_id])
         except LongshoreError as error:  # the request succeeds without it
-            _log.debug("the use of token %s was not noted: %s", token_id, error)
+            _log.debug("cannot record the use of token %s: %s", token_id, error)
 
 
 def caller_of(token: Token) -> Caller:
@@ -465,5 +469,5 @@ def _cookie_of(request: Request) -> str | None:
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from, as far as anybody can tell."""
+    """The address of the client; empty if unknown."""
     return "" if request.client is None else request.client.host

@@ -1,4 +1,4 @@
-"""Request bodies: counted while they arrive, refused when too large, and parsed strictly."""
+"""Request bodies: measured while they arrive, refused when too large, and parsed strictly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import Request
 
 from longshore.core.errors import InvalidArgument
-from longshore.core.validation import DEEPEST, LARGE, read_json, read_patiently
+from longshore.core.validation import DEEPEST, LARGE, loads_incrementally, read_json
 from longshore.server.http_errors import NotJson, Overloaded, TooLarge
 from longshore.server.response_limits import run_in_thread
 
@@ -21,16 +21,16 @@ MOST_LEVELS = 2 * DEEPEST
 """The most levels of lists and objects in a large body; a payload may have half as many."""
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)(\\?)', re.DOTALL)
-"""Also an unterminated one, which continues in the next chunk. The pattern never backtracks, so its time is linear."""
+"""Also an unterminated string, which continues in the next chunk. The pattern never backtracks: its time is linear."""
 _OPEN, _OPEN_AND_ESCAPED = b"'", b"'\\"
 _NO_BRACKET = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class ValueCounter:
-    """Counts the values and keys of a JSON text and its levels, chunk by chunk, without parsing it.
+    """Counts the values, keys and levels of a JSON text chunk by chunk, without parsing it.
 
-    The count is exact for valid JSON. For other text a parser stops before the count goes wrong.
+    The count is exact for valid JSON. In other text, a parser stops before the count becomes wrong.
     """
 
     def __init__(self, most_values: int, most_levels: int = MOST_LEVELS) -> None:
@@ -44,7 +44,7 @@ class ValueCounter:
         self._last = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Counts the next chunk; raises TooLarge or InvalidArgument at the first value or level too many."""
+        """Count the next chunk; raise TooLarge or InvalidArgument at the first value or level too many."""
         outside = self._without_strings(chunk)
         lists, objects = outside.count(b"["), outside.count(b"{")
         joined = self._last + outside  # to detect an empty list whose brackets are in two chunks
@@ -56,7 +56,7 @@ class ValueCounter:
         if self.values - maybe_empty > self._most_values:
             raise TooLarge(
                 f"the body has more than {self._most_values:,} values and keys, the limit of this server; "
-                "send it in parts, or the data as one string"
+                "send it in parts, or send the data as one string"
             )
         if self._level + lists + objects > self._most_levels:
             steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKET))
@@ -75,38 +75,38 @@ class ValueCounter:
 
 
 SMALL = 16 * 1024
-"""Bytes of a body below which it may use the reserve: renewals and results of workers, and most jobs, are smaller."""
+"""Bytes below which a body may use the reserve; lease renewals, results and most jobs are smaller."""
 _RESERVE = 8
-"""One part in so many of the memory is for small bodies alone."""
+"""One part in this many of the memory is for small bodies only."""
 _MUCH, _LITTLE = 8 * 1024 * 1024, 1024 * 1024
-"""Bytes held: after much it is worth while to return free memory to the system, as soon as little is held."""
+"""Bytes: after much was held, free memory is returned to the system as soon as little is held."""
 _Waiting = deque[tuple[int, asyncio.Future[None]]]
 
 
 class BodyMemory:
-    """The memory for all bodies that are read or worked on at once: the next one waits until there is enough.
+    """The memory for all bodies in flight; the next body waits until there is enough.
 
-    What a body takes is an estimate. Small bodies have a reserve, and do not wait behind larger ones. Of each kind one
-    is always let in: how large it may be is bounded elsewhere.
+    The size of a body is an estimate. Small bodies have a reserve and do not wait behind larger ones. One body of each
+    kind is always admitted; other checks limit its size.
     """
 
     def __init__(self, most: int) -> None:
-        # each of these has two places: for larger bodies, and for small ones
+        # each of these has two entries: for larger bodies and for small ones
         self._most = (most - most // _RESERVE, most)
         self._held = [0, 0]
         self._waiting: tuple[_Waiting, _Waiting] = (deque(), deque())
         self.peak = 0
         self._was_much = False
         self.when_idle: Callable[[], object] | None = None
-        """Called when little is held, after much was."""
+        """Called when little is held after much was held."""
 
     @property
     def held(self) -> int:
-        """Bytes for all bodies."""
+        """The bytes held for all bodies."""
         return self._held[0] + self._held[1]
 
-    async def take(self, amount: int, patience: float, *, small: bool = False) -> None:
-        """Waits until so much is free, in the order of requests; Overloaded after so many seconds."""
+    async def take(self, amount: int, timeout: float, *, small: bool = False) -> None:
+        """Wait until this amount is free, in the order of requests; raise Overloaded after the timeout."""
         waiting = self._waiting[small]
         if not waiting and self._fits(amount, small):
             self._hold(amount, small)
@@ -114,28 +114,28 @@ class BodyMemory:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting.append((amount, turn))
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():  # granted at the same moment
-                self.give_back(amount, small=small)
+                self.release(amount, small=small)
             elif (amount, turn) in waiting:
                 waiting.remove((amount, turn))
-            self._go_on()
+            self._admit()
             if isinstance(error, TimeoutError):
-                raise Overloaded(_SPENT) from None
+                raise Overloaded(_MEMORY_IN_USE) from None
             raise
 
     def take_more(self, held: int, amount: int, *, small: bool = False) -> None:
-        """Takes more for a body that holds `held`, without waiting; raises Overloaded if there is too little."""
+        """Take more for a body that holds `held`, without waiting; raise Overloaded if there is too little."""
         if self._held[small] > held and self.held + amount > self._most[small]:
-            raise Overloaded(_SPENT)
+            raise Overloaded(_MEMORY_IN_USE)
         self._hold(amount, small)
 
-    def give_back(self, amount: int, *, small: bool = False) -> None:
-        """A body, or a part of it, is released."""
+    def release(self, amount: int, *, small: bool = False) -> None:
+        """Release the memory of a body or of a part of it."""
         self._held[small] -= amount
-        self._go_on()
+        self._admit()
         if self._was_much and self.held < _LITTLE:
             self._was_much = False
             if self.when_idle is not None:
@@ -150,7 +150,7 @@ class BodyMemory:
         self.peak = max(self.peak, held)
         self._was_much = self._was_much or held > _MUCH
 
-    def _go_on(self) -> None:
+    def _admit(self) -> None:
         for small in (True, False):
             waiting = self._waiting[small]
             while waiting and self._fits(waiting[0][0], small):
@@ -160,27 +160,27 @@ class BodyMemory:
                     turn.set_result(None)
 
 
-_SPENT = "the memory of this server for request bodies is in use; send it again in a moment"
+_MEMORY_IN_USE = "the memory of this server for request bodies is in use; send the request again in a moment"
 PER_BYTE = 6
-"""Bytes of memory for each byte of a body: as sent, as text, as values, and as written for the store."""
+"""Bytes of memory per byte of a body: as sent, as text, as values, and as written to the store."""
 PER_VALUE = 64
 PER_CONTAINER = 240
-"""Bytes of memory that the interpreter uses for a value, and for a list or an object."""
+"""Bytes that the interpreter uses for a value, and for a list or an object."""
 
 
 def most_for_values(text: bytes) -> int:
-    """Bytes of memory for the values in JSON or a part of it, at most: what looks like a value in a string counts too.
+    """An upper bound of the memory for the values in a part of JSON; values inside strings are counted too.
 
-    This is right in every encoding, and takes a microsecond for a kilobyte.
+    It holds in every encoding and takes one microsecond per kilobyte.
     """
     containers = text.count(b"[") + text.count(b"{")
     return PER_CONTAINER * containers + PER_VALUE * (1 + text.count(b",") + text.count(b":"))
 
 
 class Meter:
-    """One body: an estimate for all of it is taken from the memory with its first chunk, and more where that is short.
+    """The memory of one body: an estimate is reserved with the first chunk, and more if it is too low.
 
-    The values of a body of `LARGE` or more are counted exactly, and bounded.
+    The values of a body of `LARGE` bytes or more are counted exactly and limited.
     """
 
     def __init__(self, memory: BodyMemory, most_values: int, *, is_json: bool) -> None:
@@ -195,8 +195,8 @@ class Meter:
         self._held = 0
         self._small = False
 
-    async def read(self, chunk: bytes, expected: int, patience: float) -> None:
-        """One more chunk of a body that is expected to have so many bytes."""
+    async def read(self, chunk: bytes, expected: int, timeout: float) -> None:
+        """Measure a chunk of a body that is expected to have this many bytes."""
         self._size += len(chunk)
         expected = max(expected, self._size)
         if self._is_json:
@@ -206,7 +206,7 @@ class Meter:
             if expected < LARGE:  # the rest is expected to be like the first chunk
                 amount += self._for_values * expected // len(chunk)
             self._small = expected < SMALL
-            await self._memory.take(amount, patience, small=self._small)
+            await self._memory.take(amount, timeout, small=self._small)
             self._held = amount
         if self._is_json:
             self._count_if_large(chunk)
@@ -228,25 +228,25 @@ class Meter:
             self._for_values = PER_VALUE * counter.values + (PER_CONTAINER - PER_VALUE) * counter.containers
 
     def settle(self) -> None:
-        """The body is complete: gives back what was taken beyond its estimate."""
+        """Release what is reserved beyond the estimate of the complete body."""
         self._begun = None
-        self._give_back_beyond(PER_BYTE * self._size + self._for_values)
+        self._release_beyond(PER_BYTE * self._size + self._for_values)
 
     def close(self) -> None:
-        """Frees all memory that it reserved."""
-        self._give_back_beyond(0)
+        """Release all memory."""
+        self._release_beyond(0)
 
-    def _give_back_beyond(self, needed: int) -> None:
+    def _release_beyond(self, needed: int) -> None:
         if self._held > needed:
             amount, self._held = self._held - needed, needed
-            self._memory.give_back(amount, small=self._small)
+            self._memory.release(amount, small=self._small)
 
 
 class StrictRequest(Request):
-    """A request whose JSON has no key twice, no NaN, no number beyond 64 bits and no broken text."""
+    """A request that refuses JSON with duplicate keys, NaN, numbers beyond 64 bits or invalid text."""
 
     async def json(self) -> Any:
-        """Returns the body; raises NotJson, or InvalidArgument with the path of the value."""
+        """Return the body; raise NotJson, or InvalidArgument with the path of the value."""
         body = await self.body()
         large = self.state.large = len(body) >= LARGE
         read = await run_in_thread(_strict, body) if large else _strict(body)
@@ -255,7 +255,7 @@ class StrictRequest(Request):
 
 
 def release(request: Request) -> None:
-    """Empties what the body was parsed to, once jobs are made of it: the framework keeps it until the answer."""
+    """Clear the parsed body after jobs are made of it; the framework would keep it until the response."""
     request.state.body.clear()
 
 
@@ -263,21 +263,21 @@ def _strict(body: bytes) -> Any:
     try:
         return read_json("body", body)
     except InvalidArgument as error:
-        if isinstance(error.__context__, ValueError):  # it could not be read at all
+        if isinstance(error.__context__, ValueError):  # it is not JSON
             raise NotJson("body", error.problem) from None
         raise InvalidArgument(error.field.removeprefix("body."), error.problem) from None
 
 
 def read_body(body: bytes) -> Any:
-    """Reads the JSON of a request strictly; the store checks its values."""
+    """Read the JSON of a request strictly; the store checks its values."""
     try:
         if len(body) < LARGE:
             return json.loads(body, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
         encoding = json.detect_encoding(body)
-        if not encoding.startswith("utf-8"):  # its values were counted as UTF-8 while it was read
-            raise NotJson("body", f"is {encoding.upper()}; a large body must be UTF-8")
+        if not encoding.startswith("utf-8"):  # its values were counted as UTF-8
+            raise NotJson("body", f"is {encoding.upper()}; send a large body as UTF-8")
         text = body.decode(encoding, "surrogatepass")  # as json.loads does
-        return read_patiently(text, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
+        return loads_incrementally(text, object_pairs_hook=_keys_once, parse_constant=_no_such_number)
     except RecursionError:
         raise InvalidArgument("body", "is nested too deeply") from None
     except InvalidArgument:
@@ -289,9 +289,9 @@ def read_body(body: bytes) -> Any:
 def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise InvalidArgument("body", "has the same key twice")
+        raise InvalidArgument("body", "has a duplicate key")
     return found
 
 
 def _no_such_number(word: str) -> Any:
-    raise InvalidArgument("body", f"holds {word}, which JSON does not have")
+    raise InvalidArgument("body", f"contains {word}, which is not valid JSON")

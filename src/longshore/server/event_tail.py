@@ -1,4 +1,4 @@
-"""The end of the event log, read once for all streams, long polls and metrics; and the count of changes seen."""
+"""The end of the event log, read once for all streams, long polls and metrics; and a counter of changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from longshore.server.response_limits import length_of
 
 _AT_ONCE = 1_000
 _MOST_LOOKS = 20
-"""Reads of the log for one page at most; the cursor continues from there."""
+"""The most reads of the log for one page; the cursor continues from there."""
 
 
 async def page_of_log(
@@ -34,7 +34,7 @@ async def page_of_log(
     job_id: str | None = None,
     passes: Callable[[JobEvent], bool] | None = None,
 ) -> EventPage:
-    """Returns up to `limit` events after the cursor that pass, oldest first; `next_cursor` is how far it read.
+    """Return up to `limit` events after the cursor that pass, oldest first; `next_cursor` is where the read ended.
 
     The page is shorter only at the end of the log, or after many events that did not pass.
     """
@@ -61,12 +61,12 @@ def _page(events: list[JobEvent], cursor: str | None) -> EventPage:
 
 
 _KEPT = 10_000
-"""Events kept in memory: some seconds of a busy store. A stream that is further behind reads the store."""
+"""Events in memory: a few seconds of a busy store. A stream that is further behind reads the store."""
 _MOST_BYTES = 32 * 1024 * 1024
-"""Characters in the details of large events that are kept: errors may be long."""
+"""The most characters of the details of large events in memory; errors may be long."""
 _LARGE = 1_000
 """Characters of a detail from which an event counts as large; few events do."""
-_PATIENCE = 1.0
+_POLL_SECONDS = 1.0
 """Seconds between two reads without a signal: on PostgreSQL an event may become readable after its commit."""
 _PAUSE = 0.05
 """Seconds between two reads of a busy store, so that one read gets many events."""
@@ -76,7 +76,7 @@ _log = logger("longshore.server")
 
 
 class Tail:
-    """Follows the log from when it is opened. It numbers the events of this process: 0, 1, 2 …"""
+    """A follower of the log, from when it is opened. It numbers the events that this process reads: 0, 1, 2 …"""
 
     def __init__(self, backend: Backend, heard: Callable[[Sequence[JobEvent]], None]) -> None:
         self._backend = backend
@@ -95,7 +95,7 @@ class Tail:
         self._last_to_the_end = 0
         """The number of the last read that reached the end of the log."""
         self.cursor: str | None = None
-        """How far it has read; None before it has found the end of the log."""
+        """The cursor it has read up to; None until it has found the end of the log."""
 
     @property
     def silence(self) -> float:
@@ -104,16 +104,16 @@ class Tail:
 
     @property
     def ended(self) -> bool:
-        """Whether it has stopped because the store or its event loop was closed."""
+        """Whether it stopped because the store or its event loop was closed."""
         return self._work is None or self._work.done()
 
     async def open(self) -> None:
-        """Starts to follow; waits for a store that is not available yet."""
+        """Start following; wait for a store that is not available yet."""
         self._work = asyncio.create_task(self._follow())
         await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Stops following."""
+        """Stop following."""
         if self._work is not None:
             await end(self._work)
 
@@ -125,7 +125,7 @@ class Tail:
         return [self._kept[index] for index in range(missing, len(self._kept))]
 
     async def beyond(self, place: int, timeout: float) -> bool:
-        """Waits until there is an event with this number, or the time is over (False)."""
+        """Wait until there is an event with this number; return False after the timeout."""
         if self.end > place:
             return True
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -139,8 +139,8 @@ class Tail:
         return self.end > place
 
     async def catch_up(self) -> None:
-        """Reads until it has every event that was readable at the call; concurrent callers share one read."""
-        enough = self._looks + 1  # a read in progress may have begun too early
+        """Read every event that is readable now; concurrent callers share one read."""
+        enough = self._looks + 1  # a read in progress may have started before the call
         while self._last_to_the_end < enough:
             async with self._looking:
                 if self._last_to_the_end < enough:
@@ -155,26 +155,26 @@ class Tail:
                 if found:
                     await asyncio.sleep(0 if found == _AT_ONCE else _PAUSE)
                 else:
-                    await self._backend.wait_for_change(_PATIENCE, after=self.cursor)
+                    await self._backend.wait_for_change(_POLL_SECONDS, after=self.cursor)
                 pause = _PAUSE
             except QueueClosed:
                 return
             except CursorExpired:  # the next read logs why, and continues
                 continue
-            except Exception as error:  # it must never stop: the cause may be temporary
-                _log.warning("the events cannot be read now, trying again: %s", error)
+            except Exception as error:  # keep following: the cause may be temporary
+                _log.warning("cannot read events, retrying: %s", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _look(self) -> int:
-        """Reads the next events, and returns how many."""
+        """Read the next events and return their number."""
         self._looks += 1
         look = self._looks
         cursor = self.cursor or await self._go_to_the_end()
         try:
             events = await self._backend.read_events(cursor, _AT_ONCE)
         except CursorExpired as error:
-            _log.warning("the server missed events and goes on with new ones: %s", error)
+            _log.warning("the server missed events and continues with new ones: %s", error)
             events = await self._backend.read_events(await self._go_to_the_end(), _AT_ONCE)
         self._answered = monotonic()
         if events:
@@ -201,7 +201,7 @@ class Tail:
         self._wake()
 
     def _keep_within_bounds(self) -> None:
-        """Drops large events with all before them, so that what is kept has no gaps."""
+        """Drop large events and all before them, so that the rest has no gaps."""
         first = self.end - len(self._kept)
         while self._large and (self._large[0][0] < first or self._length > _MOST_BYTES):
             place, length = self._large.popleft()
@@ -211,7 +211,7 @@ class Tail:
             first = max(first, place + 1)
 
     def _forget(self) -> None:
-        """Drops everything: there may be a gap, and streams read the store from their cursors."""
+        """Drop all events, because there may be a gap; streams then read the store from their cursors."""
         self._kept.clear()
         self._large.clear()
         self._length = 0
@@ -227,7 +227,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The events that a stream wants; None is no condition."""
+    """The filter of a stream; None matches everything."""
 
     queues: frozenset[str] | None = None
     job_id: str | None = None
@@ -237,11 +237,11 @@ class Wanted:
 
     @property
     def only_queue(self) -> str | None:
-        """The queue, if there is exactly one: then the store filters."""
+        """The queue, if there is exactly one; the store can then filter by it."""
         return next(iter(self.queues)) if self.queues is not None and len(self.queues) == 1 else None
 
     def has(self, event: JobEvent) -> bool:
-        """Whether the event is wanted."""
+        """Whether the event matches."""
         return (
             (self.queues is None or event.queue in self.queues)
             and (self.job_id is None or event.job_id == self.job_id)
@@ -250,45 +250,45 @@ class Wanted:
 
 
 async def events_after(
-    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, patience: float, *, whole: bool = False
+    tail: Tail, backend: Backend, cursor: str | None, wanted: Wanted, heartbeat: float, *, whole: bool = False
 ) -> AsyncIterator[JobEvent | str]:
-    """Yields all wanted events after the cursor, first from the store, then as they come; never ends.
+    """Yield all matching events after the cursor, first from the store, then as they happen; never end.
 
-    Without a cursor it begins now, or with `whole` at the start of the log. After `patience` seconds without an event
-    it yields the cursor up to which it has read, for a keep-alive from which the client can resume.
+    Without a cursor it starts now, or with `whole` at the start of the log. After `heartbeat` seconds without an event
+    it yields the cursor it has reached, as a keep-alive from which the client can resume.
     """
     at = _Where(cursor, None)
     if cursor is None and not whole:
         while tail.cursor is None:  # the tail and this stream must agree on the end of the log
-            if not await tail.beyond(tail.end, patience):
+            if not await tail.beyond(tail.end, heartbeat):
                 yield ""
         at = _Where(tail.cursor, tail.end)
-    due = monotonic() + patience
+    due = monotonic() + heartbeat
     while True:
         events, at = await _next(tail, backend, at, wanted)
         for event in events:
             if wanted.has(event):
                 yield (await loaded(backend, [event]))[0] if wanted.jobs else event
-                due = monotonic() + patience
+                due = monotonic() + heartbeat
         if at.place is not None:
             await tail.beyond(at.place, due - monotonic())
         if monotonic() >= due:
             yield at.cursor or ""
-            due = monotonic() + patience
+            due = monotonic() + heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """How far a stream has read."""
+    """The position of a stream."""
 
     cursor: str | None
-    """None is the start of the log."""
+    """None means the start of the log."""
     place: int | None
-    """The same as a number of the tail; None if it must read the store."""
+    """The number of the next event in the tail; None if the stream must read the store."""
 
 
 async def _next(tail: Tail, backend: Backend, at: _Where, wanted: Wanted) -> tuple[Sequence[JobEvent], _Where]:
-    """Returns the next events, all wanted ones among them, and how far they reach."""
+    """Return the next events, including all that match, and the new position."""
     kept = None if at.place is None else tail.since(at.place)
     if kept is not None and at.place is not None:
         return kept, _Where(kept[-1].cursor if kept else at.cursor, at.place + len(kept))
@@ -303,18 +303,18 @@ async def _next(tail: Tail, backend: Backend, at: _Where, wanted: Wanted) -> tup
     since = tail.since(place)
     if since is None:
         return events, read
-    # what the tail had before the store was read was committed before it, so there is no gap between the two
-    told = {_mark(event) for event in events}
-    return [*events, *(event for event in since if _mark(event) not in told)], _Where(tail.cursor, tail.end)
+    # events that the tail had before this read were committed before it, so there is no gap between the two
+    known = {_mark(event) for event in events}
+    return [*events, *(event for event in since if _mark(event) not in known)], _Where(tail.cursor, tail.end)
 
 
 def _mark(event: JobEvent) -> tuple[object, ...]:
-    """Identifies an event; its cursor does not, because it also says what was pruned when it was read."""
+    """The identity of an event. Its cursor cannot serve: it also records what was pruned at the time of the read."""
     return event.job_uid, event.job_seq, event.queue, event.event, event.assignee_id, event.occurred_at
 
 
 async def first_completed(*waits: Awaitable[Any]) -> None:
-    """Waits until one of them completes, then cancels the others and waits for them."""
+    """Wait until one of them completes, then cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -323,65 +323,65 @@ async def first_completed(*waits: Awaitable[Any]) -> None:
 
 
 async def end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancels the tasks and waits for them; ignores their results."""
+    """Cancel the tasks, wait for them and ignore their results."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _LONGEST_POLL = 60.0
-_UNASKED = 120.0
-"""Seconds without a request after which it stops waiting for changes: they cost nothing without remote workers."""
+_IDLE_SECONDS = 120.0
+"""Seconds without a request after which it stops waiting for changes, so that it costs nothing without callers."""
 _POLL_PAUSE = 1.0
 
 
 class Changes:
-    """Counts changes from the first request. A mark has the server's name and the count."""
+    """A counter of changes since the first request. A mark is the server's id and the count."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._signal = ChangeSignal()
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._work: asyncio.Task[None] | None = None
         self.server = new_id()
 
     async def mark(self) -> str:
-        """Returns the current mark; every later change makes another one."""
-        self._asked_at = monotonic()
+        """Return the current mark; every later change creates another mark."""
+        self._requested_at = monotonic()
         if self._work is None or self._work.done():
             self._signal.notify()  # the store may have changed meanwhile
             self._work = asyncio.create_task(self._follow())
             for _ in range(2):  # the task starts, then its first wait
                 await asyncio.sleep(0)
-        return self._told()
+        return self._mark()
 
     async def after(self, mark: str, timeout: float) -> str:
-        """Waits until the mark changes, or the time is over; returns the mark."""
+        """Wait until the mark changes or the time has passed; return the mark."""
         if await self.mark() == mark:
             try:
                 await self._signal.wait(self._signal.count, timeout)
             finally:
-                self._asked_at = monotonic()
-        return self._told()
+                self._requested_at = monotonic()
+        return self._mark()
 
     async def close(self) -> None:
-        """Stops following."""
+        """Stop following."""
         if self._work is not None:
             await end(self._work)
 
-    def _told(self) -> str:
+    def _mark(self) -> str:
         return f"{self.server}.{self._signal.count}"
 
     async def _follow(self) -> None:
         waiting = asyncio.ensure_future(self._backend.wait_for_change(_LONGEST_POLL))
         try:
-            while self._signal.waiting or monotonic() - self._asked_at < _UNASKED:
+            while self._signal.waiting or monotonic() - self._requested_at < _IDLE_SECONDS:
                 try:
                     changed = await waiting
                 except QueueClosed:
                     return
-                except Exception as error:  # perhaps temporary; waiting clients must look
-                    _log.warning("changes cannot be waited for now, trying again: %s", error)
+                except Exception as error:  # waiting clients must check for themselves
+                    _log.warning("cannot wait for changes, retrying: %s", error)
                     await asyncio.sleep(_POLL_PAUSE)
                     changed = True
                 # the next wait begins before waiters are notified, so that no change falls in between

@@ -16,11 +16,11 @@ from longshore.server.models.fields import Moment, Name, Names, Tags
 
 _MOST_NAMES = 1_000
 _MOST_IN_ADDRESS = 100
-"""An address is part of a request's head, which is bounded; a body may name more."""
+"""A URL is part of the request head, which has a size limit; a body may name more."""
 
 
 class FilterBody(BaseModel):
-    """Jobs for which every condition holds; one that is left out is no condition."""
+    """Jobs that match all given conditions."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"queues": ["mail"], "statuses": ["DEAD"]}]}
@@ -29,13 +29,13 @@ class FilterBody(BaseModel):
     statuses: list[JobStatus] = Field([], max_length=len(JobStatus))
     queues: Names = Field([], max_length=_MOST_NAMES)
     types: Names = Field([], max_length=_MOST_NAMES)
-    tags: Tags = Field([], max_length=MOST_TAGS, description="Jobs that have all of them.")
+    tags: Tags = Field([], max_length=MOST_TAGS, description="Jobs that have all of these tags.")
     ids: Names = Field([], max_length=_MOST_NAMES)
-    text: str = Field("", max_length=1_000, description="Found in id, type, data or error, to the letter.")
+    text: str = Field("", max_length=1_000, description="Exact text in the id, type, data or error.")
     data: dict[str, Any] = Field(
-        {}, description="Values inside the data, by dotted path.", examples=[{"address.city": "Bergen"}]
+        {}, description="Values in the data, by dotted path.", examples=[{"address.city": "Bergen"}]
     )
-    error: str = Field("", max_length=1_000, description="Found in the error, to the letter.")
+    error: str = Field("", max_length=1_000, description="Exact text in the error.")
     assignee_id: Name | None = None
     parent_id: Name | None = None
     schedule_id: Name | None = None
@@ -44,34 +44,34 @@ class FilterBody(BaseModel):
     created_before: Moment | None = None
 
     def filter(self, caller: Caller) -> JobFilter:
-        """The same, kept to what the caller may see."""
+        """Return the filter, limited to the caller's queues."""
         return JobFilter(**{**dict(self), "queues": caller.queues_among(self.queues)})
 
     @property
     def is_empty(self) -> bool:
-        """Whether it would match every job there is."""
+        """Whether it matches every job."""
         return not any(dict(self).values())
 
 
 StatusInAddress = Annotated[JobStatus, BeforeValidator(lambda word: word.upper() if isinstance(word, str) else word)]
-"""An address is typed by people, who may write it small, as at the command line."""
+"""A status in a URL may be in lower case, as on the command line."""
 
 
 async def _conditions(
     queue: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
     type: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
-    tag: Annotated[Names | None, Query(max_length=MOST_TAGS, description="Jobs that have all of them.")] = None,
+    tag: Annotated[Names | None, Query(max_length=MOST_TAGS, description="Jobs that have all of these tags.")] = None,
     id: Annotated[Names | None, Query(max_length=_MOST_IN_ADDRESS)] = None,
-    text: Annotated[str, Query(max_length=1_000, description="Found in id, type, data or error.")] = "",
+    text: Annotated[str, Query(max_length=1_000, description="Text in the id, type, data or error.")] = "",
     data: Annotated[
         str,
         Query(
             max_length=10_000,
-            description="Values inside the data by dotted path, as a JSON object.",
+            description="Values in the data by dotted path, as a JSON object.",
             examples=['{"address.city":"Bergen"}'],
         ),
     ] = "",
-    error: Annotated[str, Query(max_length=1_000, description="Found in the error.")] = "",
+    error: Annotated[str, Query(max_length=1_000, description="Text in the error.")] = "",
     assignee_id: Annotated[Name | None, Query()] = None,
     parent_id: Annotated[Name | None, Query()] = None,
     schedule_id: Annotated[Name | None, Query()] = None,
@@ -98,18 +98,18 @@ async def _conditions(
 
 
 InAnyStatus = Annotated[FilterBody, Depends(_conditions)]
-"""The filter in the address, where the jobs' status is not asked."""
+"""The filter in the query, without the status."""
 
 
-async def _asked_for(
+async def _with_status(
     conditions: InAnyStatus,
     status: Annotated[list[StatusInAddress] | None, Query(description="Jobs in one of these statuses.")] = None,
 ) -> FilterBody:
     return conditions.model_copy(update={"statuses": status or []})
 
 
-AskedFor = Annotated[FilterBody, Depends(_asked_for)]
-"""The filter in the address."""
+QueryFilter = Annotated[FilterBody, Depends(_with_status)]
+"""The filter in the query."""
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -122,4 +122,4 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
-_SHAPE = 'must be a JSON object of paths and values, like {"address.city":"Bergen"}'
+_SHAPE = 'must be a JSON object of paths and values, such as {"address.city":"Bergen"}'

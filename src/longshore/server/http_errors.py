@@ -6,19 +6,19 @@ from longshore.core.errors import InvalidArgument, LongshoreError
 
 
 class NotJson(InvalidArgument):
-    """The body is not JSON at all."""
+    """The body is not JSON."""
 
 
 class TooLarge(LongshoreError):
-    """The request is larger than this server takes."""
+    """The request is larger than this server allows."""
 
 
 class WrongMediaType(LongshoreError):
-    """The body has a media type that this server does not read."""
+    """The body has an unsupported media type."""
 
 
 class WrongHost(LongshoreError):
-    """The request names a host that is not this server."""
+    """The Host header names a host that is not allowed."""
 
 
 class TooSlow(LongshoreError):
@@ -26,7 +26,7 @@ class TooSlow(LongshoreError):
 
 
 class TooMany(LongshoreError):
-    """More at once, or more often, than this server allows; `retry_after` is in seconds."""
+    """Too many requests or connections; `retry_after` is in seconds."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -34,8 +34,8 @@ class TooMany(LongshoreError):
 
 
 class Overloaded(LongshoreError):
-    """More connections than this server takes."""
+    """Too many connections, or too little memory for request bodies."""
 
 
 class ShuttingDown(LongshoreError):
-    """The server is about to stop; ask another one, or this one again in a moment."""
+    """The server is shutting down; send the request to another server, or again in a moment."""

@@ -1,4 +1,4 @@
-"""Requests that wait: for a claim, or for the end of a job."""
+"""Long polls: wait for a claim, or until a job is final."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from longshore.server.platform import Platform
 from longshore.server.queue_scoping import carry_out
 
 MOST_BYTES = 64 * 1024 * 1024
-"""The size of the jobs of one claim, except for its first job: so much, and its JSON, is in memory at once."""
+"""The most bytes of the jobs of one claim, not counting its first job; the jobs and their JSON are in memory."""
 MOST_AT_ONCE = 100
-"""Jobs claimed in one call to the store if they are small: the usual claim is one call."""
+"""Small jobs per call to the store, so that a usual claim is one call."""
 _CLAIM_AGAIN = 5.0
-"""Seconds after which a waiting claim looks again without a signal."""
+"""Seconds after which a waiting claim tries again without a signal."""
 _SLACK = 0.002
 
 
 async def claimed(here: Platform, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
-    """Claims up to the limit in portions; stops early if the jobs are large."""
+    """Claim up to the limit in several calls; stop early if the jobs are large."""
     return await _filled_up(here, caller, arguments, [], MOST_BYTES)
 
 
 async def settle_and_claim(here: Platform, caller: Caller, arguments: dict[str, Any]) -> tuple[SettleReport, list[Job]]:
-    """Settles and claims; the settlement and the first portion are one call."""
+    """Settle and claim; the settlement and the first claim are one call to the store."""
     queues = _queues(caller, arguments)
     first = _at_once(arguments, here.job_sizes.of(queues), [], MOST_BYTES)
     report, jobs = await carry_out(here, caller, SETTLE_AND_DEQUEUE.name, {**arguments, "limit": first})
@@ -59,7 +59,7 @@ async def _filled_up(
         except LongshoreError:
             if not found:
                 raise
-            return found  # no other caller was given them
+            return found  # these jobs are claimed for this caller
         left -= here.job_sizes.saw(jobs, queues)
         found = found + jobs
         if len(jobs) < at_once:
@@ -67,7 +67,7 @@ async def _filled_up(
 
 
 def _at_once(arguments: dict[str, Any], heaviest: int, found: Sequence[Job], left: int) -> Any:
-    """How many to claim next. The store refuses a limit that is not a number or out of range."""
+    """The number of jobs to claim next. The store refuses a limit that is invalid."""
     limit = arguments.get("limit", 1)
     if found:
         return min(limit - len(found), MOST_AT_ONCE, left // heaviest)
@@ -84,7 +84,7 @@ def _queues(caller: Caller, arguments: dict[str, Any]) -> Sequence[str] | None:
 async def claim_within(
     request: Request, here: Platform, caller: Caller, arguments: dict[str, Any], seconds: float
 ) -> list[Job]:
-    """Claims as soon as there is a job; claims nothing for a client that has disconnected."""
+    """Claim as soon as there is a job; claim nothing for a client that has disconnected."""
     deadline = monotonic() + seconds
     with here.open_stream():
         while True:
@@ -110,18 +110,18 @@ async def _until_due(here: Platform, caller: Caller, arguments: dict[str, Any]) 
 
 
 _LOOK_AGAIN = 1.0
-"""Seconds after which it looks again without an event: on PostgreSQL an event may come after its commit."""
+"""Seconds between two reads without an event: on PostgreSQL an event may become readable after its commit."""
 
 
 async def until_final(here: Platform, job: Job, seconds: float) -> Job:
-    """Returns the job once it is final, or as it is when the time is over or the server stops."""
+    """Return the job when it is final, the time has passed, or the server shuts down."""
     with here.open_stream():
-        waiting = asyncio.ensure_future(_over(here, job, monotonic() + seconds))
+        waiting = asyncio.ensure_future(_wait_until_final(here, job, monotonic() + seconds))
         await first_completed(waiting, here.closed())
         return await here.backend.get_job(job.id) if waiting.cancelled() else waiting.result()
 
 
-async def _over(here: Platform, job: Job, deadline: float) -> Job:
+async def _wait_until_final(here: Platform, job: Job, deadline: float) -> Job:
     place = here.tail.end
     while True:
         job = await here.backend.get_job(job.id)

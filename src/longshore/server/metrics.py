@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counted from the event log as it grows, and read from the store for each request."""
+"""Metrics for Prometheus: counters follow the event log, gauges are read from the store for each request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_late
 from prometheus_client import Counter as Counted
 
 from longshore.backends.base import Backend, QueueInfo, WorkerInfo
-from longshore.core.explain import HEARD_WITHIN
+from longshore.core.explain import HEARTBEAT_WITHIN
 from longshore.core.job import JobEvent
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
 from longshore.core.times import from_micros
@@ -20,7 +20,7 @@ from longshore.server.rate_limit import LRU
 
 MOST_QUEUES = 100
 OTHERS = "(others)"
-"""The label of all queues beyond these: a figure for each name that a client makes up would be one too many."""
+"""The label of all further queues: clients choose queue names, so the number of labels must be limited."""
 _MOST_REMEMBERED = 50_000
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 _ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,21 +32,21 @@ _ENDS = {
     "job.stalled": "crashed",
     "job.released": "released",
 }
-"""How an execution may end, by its event."""
+"""The outcome of an attempt, by its event."""
 
 
 class Seen(NamedTuple):
-    """The store at one moment."""
+    """A snapshot of the store."""
 
     at: datetime
     queues: Sequence[QueueInfo]
     oldest: dict[str, datetime | None]
-    """Of each label the moment since which the first job of its queues is due."""
+    """For each label, the time since which the oldest job of its queues is due."""
     workers: Sequence[WorkerInfo]
 
 
 async def look(backend: Backend, label: Callable[[str], str]) -> Seen:
-    """What is read for each request; some index seeks for each queue."""
+    """Read the store for one request: a few index lookups per queue."""
     queues = await backend.list_queues()
     waiting: dict[str, list[str]] = {}
     for queue in queues:
@@ -58,7 +58,7 @@ async def look(backend: Backend, label: Callable[[str], str]) -> Seen:
 
 
 class Figures:
-    """The metrics of one server. Counters start with it, and count events of all processes."""
+    """The metrics of one server. Counters start with the server and count the events of all processes."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=True)
@@ -67,31 +67,37 @@ class Figures:
         self._active: LRU[int, datetime] = LRU(_MOST_REMEMBERED)
         self._events = self._counter("longshore_events", "Events in the log", "event")
         self._added = self._counter("longshore_jobs_added", "Jobs stored", "queue")
-        self._runs = self._counter("longshore_runs", "Executions that ended, by how", "queue", "outcome")
-        self._dead = self._counter("longshore_jobs_dead", "Jobs that failed for good", "queue")
-        self._lost = self._counter("longshore_leases_lost", "Leases that ran out while a job was held", "queue")
-        self._wait = self._histogram("longshore_job_wait_seconds", "From when a job could start to its start", "queue")
-        self._run = self._histogram("longshore_job_run_seconds", "From an execution's start to its end", "queue")
+        self._runs = self._counter("longshore_runs", "Attempts that ended, by outcome", "queue", "outcome")
+        self._dead = self._counter("longshore_jobs_dead", "Jobs that failed permanently", "queue")
+        self._lost = self._counter("longshore_leases_lost", "Leases that expired while a job was running", "queue")
+        self._wait = self._histogram(
+            "longshore_job_wait_seconds", "Seconds from due to the start of the attempt", "queue"
+        )
+        self._run = self._histogram(
+            "longshore_job_run_seconds", "Seconds from the start of an attempt to its end", "queue"
+        )
         self._requests = self._counter("longshore_http_requests", "Requests", "method", "route", "status")
-        self._seconds = self._histogram("longshore_http_request_seconds", "Time until an answer was complete", "route")
+        self._seconds = self._histogram(
+            "longshore_http_request_seconds", "Seconds until the response was complete", "route"
+        )
         self._jobs = self._gauge("longshore_jobs", "Jobs in each status", "queue", "status")
-        self._oldest = self._gauge("longshore_oldest_waiting_seconds", "Age of the first job that is due", "queue")
+        self._oldest = self._gauge("longshore_oldest_waiting_seconds", "Age of the oldest due job", "queue")
         self._paused = self._gauge("longshore_queue_paused", "1 while a queue is paused", "queue")
-        self._workers = self._gauge("longshore_workers", "Workers heard of in the last minute", "state")
-        self._streams = self._gauge("longshore_streams", "Live streams and waiting calls")
-        self._lag = self._gauge("longshore_log_silence_seconds", "Since the store last answered the follower")
+        self._workers = self._gauge("longshore_workers", "Workers with a heartbeat in the last minute", "state")
+        self._streams = self._gauge("longshore_streams", "Open streams and long polls")
+        self._lag = self._gauge("longshore_log_silence_seconds", "Seconds since the event log was last read")
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counted:
-        return Counted(name, told, labels, registry=self._registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Counted:
+        return Counted(name, text, labels, registry=self._registry)
 
-    def _gauge(self, name: str, told: str, *labels: str) -> Gauge:
-        return Gauge(name, told, labels, registry=self._registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self._registry)
 
-    def _histogram(self, name: str, told: str, *labels: str) -> Histogram:
-        return Histogram(name, told, labels, buckets=_BUCKETS, registry=self._registry)
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=_BUCKETS, registry=self._registry)
 
     def label(self, queue: str) -> str:
-        """The queue's name, if it is one of the first hundred seen."""
+        """Return the queue's name if it is one of the first 100 seen, otherwise `OTHERS`."""
         if queue in self._labels:
             return queue
         if len(self._labels) >= MOST_QUEUES:
@@ -99,16 +105,16 @@ class Figures:
         self._labels.add(queue)
         return queue
 
-    # -- as it happens
+    # -- counters
 
     def served(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request is over."""
+        """Count a finished request."""
         known = method if method in _METHODS else "OTHER"
         self._requests.labels(known, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def heard(self, events: Sequence[JobEvent]) -> None:
-        """The log has grown."""
+        """Count new events."""
         for (name, queue), times in Counter((event.event, event.queue) for event in events).items():
             self._events.labels(name).inc(times)
             if name == "job.added":
@@ -120,7 +126,7 @@ class Figures:
                 self._time(event, event.job_uid, self.label(event.queue))
 
     def _time(self, event: JobEvent, uid: int, queue: str) -> None:
-        """What an event says of waits and runs."""
+        """Observe waits and run times."""
         name = event.event
         if name == "job.active":
             since = self._since.pop(uid, None)
@@ -136,17 +142,15 @@ class Figures:
                 self._lost.labels(queue).inc()
         if event.to_status in ELIGIBLE:
             self._since.put(uid, event.occurred_at)
-        elif (
-            name == "job.delayed" and "until" in event.detail
-        ):  # it could not start yet: the wait begins when its time has come
+        elif name == "job.delayed" and "until" in event.detail:  # the wait begins when the job is due
             self._since.put(uid, from_micros(event.detail["until"]))
-        elif name == "job.promoted":  # promoted by hand, or announced, perhaps late
+        elif name == "job.promoted":  # promoted by a caller, or due and announced late
             self._since.put(uid, min(event.occurred_at, self._since.get(uid, event.occurred_at)))
 
-    # -- for each request
+    # -- gauges
 
     def written(self, seen: Seen, *, streams: int, silence: float) -> bytes:
-        """All figures as Prometheus reads them."""
+        """Return all metrics in the format of Prometheus."""
         for gauge in (self._jobs, self._oldest, self._paused, self._workers):
             gauge.clear()
         paused: dict[str, bool] = {}
@@ -161,7 +165,7 @@ class Figures:
             age = 0.0 if since is None else max(0.0, (seen.at - since).total_seconds())
             self._oldest.labels(label).set(age)
         for worker in seen.workers:
-            if worker.seen_at is not None and seen.at - worker.seen_at <= HEARD_WITHIN:
+            if worker.seen_at is not None and seen.at - worker.seen_at <= HEARTBEAT_WITHIN:
                 self._workers.labels(worker.state if worker.state in _STATES else "other").inc()
         self._streams.set(streams)
         self._lag.set(silence)
@@ -169,7 +173,7 @@ class Figures:
 
 
 _STATES = frozenset({"running", "draining", "stopped"})
-"""What workers report; unknown states count as one, so that no worker can add metrics."""
+"""States with their own label; other states share one, so that no worker can add metrics."""
 _NOTES = frozenset({"job.log_added", "job.progress"})
-"""What a job says while it runs: nothing begins or ends with it."""
+"""Events during an attempt that neither start nor end it."""
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})

@@ -1,4 +1,4 @@
-"""Around every request: its id, its limits, its headers, its metrics and its trace."""
+"""The middleware of every request: its id, limits, headers, metrics and trace."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from longshore.server.request_origin import Hosts
 
 
 def submitting(request: Request, jobs: Sequence[Job]) -> AbstractContextManager[Sequence[Job]]:
-    """The jobs to store: with traces, each carries that of the request to its runs."""
+    """The jobs to store; with tracing, each carries the trace of the request."""
     if not request.app.state.platform.options.tracing:
         return nullcontext(jobs)
-    from longshore.app.tracing import enqueuing  # it loads OpenTelemetry, which is an extra
+    from longshore.app.tracing import enqueuing  # loads OpenTelemetry, which is an extra
 
     return enqueuing(jobs, {name: request.headers[name] for name in _CARRIED if name in request.headers})
 
@@ -52,16 +52,16 @@ HEADERS = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""For answers that say nothing of these themselves."""
+"""Defaults; a response may set its own values."""
 
 CROWDED = "crowded"
-"""Set in a request's state if its address has too many connections."""
+"""Set in the state of a request if its address has too many connections."""
 OVERLOADED = "overloaded"
-"""Set in a request's state by a server that has too many of them."""
+"""Set in the state of a request if the server has too many connections."""
 IS_WHOLE = "is_whole"
-"""In a request's state, of a server that knows: whether all of the request has arrived."""
+"""In the state of a request, if the server supports it: whether the whole request has arrived."""
 BREAK_OFF = "break_off"
-"""In a request's state, of a server that lets us: ends the connection at once, whatever was still to be sent."""
+"""In the state of a request, if the server supports it: a function that aborts the connection."""
 
 _log = logger("longshore.http")
 
@@ -88,7 +88,7 @@ class RequestMiddleware:
         self._memory = memory or BodyMemory(options.max_body_memory)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -106,9 +106,9 @@ class RequestMiddleware:
         meter = Meter(self._memory, self._options.max_values, is_json=_is_json(scope))
         try:
             if scope["state"].get(OVERLOADED):
-                raise Overloaded("more connections are open than this server takes; come back in a moment")
+                raise Overloaded("too many connections are open on this server; try again in a moment")
             if scope["state"].get(CROWDED):
-                raise TooMany("too many connections are open from your address; close some of them", 1)
+                raise TooMany("too many connections are open from your address; close some", 1)
             self._hosts.check(scope["headers"])
             _check_no_token_in_address(scope)
             _keep_segments_apart(scope)
@@ -119,14 +119,14 @@ class RequestMiddleware:
         except LongshoreError as error:
             await self._refuse(scope, receive, answer, problems.problem(error, own_id))
         except ClientDisconnect:
-            _log.debug("the client left before its answer")
+            _log.debug("the client disconnected before the response")
             if answer.status and not answer.complete and BREAK_OFF in scope["state"]:
                 await _break_off(scope, receive)
         except asyncio.CancelledError:
             if not self._is_closing():
                 raise
-            # the grace period is over; the store may still carry out the call, and a repeated request finds it
-            cut_off = ShuttingDown("the server is about to stop, and this took longer than it waits; send it again")
+            # the grace period has ended; the store may still finish the call, which a repeated request then finds
+            cut_off = ShuttingDown("the server is shutting down before the request finished; send it again")
             await self._refuse(scope, receive, answer, problems.problem(cut_off, own_id))
         except Exception:
             _log.exception("request %s failed: %s %s", own_id, method, _route(scope))
@@ -136,22 +136,22 @@ class RequestMiddleware:
             seconds = perf_counter() - began
             self._observe(method, _route(scope), answer.status, seconds)
             if self._options.access_log:
-                told = {"method": method, "route": _route(scope), "status": answer.status}
-                _log.info("%(method)s %(route)s -> %(status)d", told, extra={**told, "seconds": round(seconds, 6)})
+                fields = {"method": method, "route": _route(scope), "status": answer.status}
+                _log.info("%(method)s %(route)s -> %(status)d", fields, extra={**fields, "seconds": round(seconds, 6)})
             request_id.reset(token)
 
     def _check_head(self, headers: dict[bytes, bytes]) -> int:
-        """The declared length of the body; refuses a large or compressed body before reading it."""
+        """Return the declared length of the body; refuse a large or compressed body before reading it."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise WrongMediaType("content-encoding: bodies are read as they are; send it unpacked")
+            raise WrongMediaType("content-encoding: compressed bodies are not supported; send the body uncompressed")
         announced = headers.get(b"content-length", b"")
         length = int(announced) if announced.isdigit() else 0
         if length > self._options.max_body:
-            raise TooLarge(f"the body has {length:,} bytes, and this server takes {self._options.max_body:,}")
+            raise TooLarge(f"the body has {length:,} bytes; the limit of this server is {self._options.max_body:,}")
         return length
 
     async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
-        if answer.status:  # it has begun: all that is left is to break it off
+        if answer.status:  # the response has begun, so it can only be aborted
             await _break_off(scope, receive)
             return
         response.headers["Connection"] = "close"  # the rest of the body is not read
@@ -159,7 +159,7 @@ class RequestMiddleware:
 
 
 class _Answer:
-    """Sends the answer with the headers that all answers have."""
+    """Sends the response with the default headers."""
 
     def __init__(self, send: Send, own_id: str, is_whole: Callable[[], bool], *, head_only: bool) -> None:
         self._send = send
@@ -183,7 +183,7 @@ class _Answer:
             await self._send({**message, "body": b"", "more_body": False})
             self.complete = True
             if message.get("more_body"):
-                raise ClientDisconnect  # the client has gone, and a stream would never end
+                raise ClientDisconnect  # a stream would never end
             return
         await self._send(message)
         self.complete = message["type"] == "http.response.body" and not message.get("more_body")
@@ -196,80 +196,82 @@ class _Body:
         self._receive = receive
         self._length = length
         self._meter = meter
-        self._patience_for_memory = options.body_patience
+        self._memory_timeout = options.body_patience
         self._most = options.max_body
-        self._patience = options.body_patience + length / _PER_SECOND
+        self._timeout = options.body_patience + length / _PER_SECOND
         self._deadline: float | None = None
         self._seen = 0
         self._complete = False
 
     async def receive(self) -> Message:
-        if self._complete:  # what comes now is the end of the connection, however long that takes
+        if self._complete:  # the next message is the end of the connection, at any time
             return await self._receive()
         if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._patience
+            self._deadline = asyncio.get_running_loop().time() + self._timeout
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise TooSlow(f"the body was not complete after {self._patience:.0f} seconds") from None
+            raise TooSlow(
+                f"the body was not complete after {self._timeout:.0f} seconds; send it faster, or in smaller parts"
+            ) from None
         chunk = message.get("body", b"")
         self._seen += len(chunk)
         if self._seen > self._most:
-            raise TooLarge(f"the body has more than {self._most:,} bytes, which is all that this server takes")
+            raise TooLarge(f"the body has more than {self._most:,} bytes, the limit of this server")
         self._complete = not message.get("more_body", False)
         if chunk:
-            asked_at = asyncio.get_running_loop().time()
+            waiting_since = asyncio.get_running_loop().time()
             expected = self._seen if self._complete else self._length or LARGE
-            await self._meter.read(chunk, expected, self._patience_for_memory)
-            self._deadline += asyncio.get_running_loop().time() - asked_at  # the client is not slow while we wait
+            await self._meter.read(chunk, expected, self._memory_timeout)
+            self._deadline += asyncio.get_running_loop().time() - waiting_since  # the wait is not the client's fault
         if self._complete:
             self._meter.settle()
         return message
 
 
 async def _break_off(scope: Scope, receive: Receive) -> None:
-    """Ends the connection in the middle of an answer; over when the server knows of it, and has nothing to say."""
+    """Abort the connection in the middle of a response; return when the server has noticed."""
     end_connection: Callable[[], None] | None = scope["state"].get(BREAK_OFF)
     if end_connection is None:
-        raise ConnectionAbortedError("the answer broke off")
+        raise ConnectionAbortedError("the response was aborted")
     end_connection()
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _check_no_token_in_address(scope: Scope) -> None:
-    """Refuses a token in the query: addresses are kept in logs and histories."""
-    asked: bytes = scope.get("query_string", b"")
-    if _TOKEN.search(asked) or _TOKEN.search(scope.get("raw_path") or b""):
+    """Refuse a token in the URL, because logs and browser histories store URLs."""
+    query: bytes = scope.get("query_string", b"")
+    if _TOKEN.search(query) or _TOKEN.search(scope.get("raw_path") or b""):
         raise InvalidArgument(
             "token",
-            "must not stand in an address, which logs keep; send it as `Authorization: Bearer lsk_…`, and revoke one "
-            "that was sent so",
+            "must not be in the URL, which logs store; revoke this token, and send a new one as "
+            "`Authorization: Bearer lsk_…`",
         )
 
 
 def _is_json(scope: Scope) -> bool:
-    """Whether any Content-Type is JSON: routes read the first one, and a second one must not avoid the count."""
+    """Whether any Content-Type is JSON. Routes read the first one; a second one must not bypass the limits."""
     kinds = (value for name, value in scope["headers"] if name == b"content-type")
     return any(kind.lower().startswith(b"application/json") for kind in kinds)
 
 
 def _keep_segments_apart(scope: Scope) -> None:
-    """Routes are found by the path as it was sent, so that an id may hold a slash; see `NameConvertor`."""
+    """Route by the path as sent, so that an id may contain an encoded slash; see `NameConvertor`."""
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     if b"%" in raw:
         try:
             unquote_to_bytes(raw).decode()
         except UnicodeDecodeError:
-            raise InvalidArgument("path", "is not valid UTF-8 once its %-escapes are read") from None
+            raise InvalidArgument("path", "is not valid UTF-8 after decoding its %-escapes") from None
     scope["path"] = path = raw.decode("latin-1")
     if scope.get("root_path"):
         scope["root_path"] = _root_as_sent(path, scope["root_path"])
 
 
 def _root_as_sent(path: str, root: str) -> str:
-    """The path of the mount, escaped as it was sent; a proxy may have removed it."""
+    """The mount path, encoded as sent; a proxy may have removed it."""
     end = -1
     for _ in range(root.rstrip("/").count("/") + 1):
         end = path.find("/", end + 1)
@@ -280,5 +282,5 @@ def _root_as_sent(path: str, root: str) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """The address with names for what varies in it: a word that cannot grow without bound."""
+    """The path template of the route, so that the number of metric labels is limited."""
     return str(getattr(scope.get("route"), "path_format", "unknown"))

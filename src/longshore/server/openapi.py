@@ -17,7 +17,7 @@ from longshore.server.parameters import root_of
 from longshore.server.problems import Problem, refusals
 
 CHANGES_ANSWER: dict[str, Any] = {
-    "description": "Where the store stands, and whether that is another place than the one given.",
+    "description": "The current mark of the store, and whether it differs from the one in the request.",
     "content": {
         "application/json": {
             "schema": {
@@ -54,15 +54,13 @@ _EXAMPLES: dict[str, Any] = {
 
 
 def full_description(operation: RemoteOperation) -> str:
-    """What it does, and for whom."""
-    lease = (
-        "\n\nWithout a lease it is for whoever has the scope admin." if operation.takes.get("lease") is LEASE else ""
-    )
+    """The description of an operation, with the scope it needs without a lease."""
+    lease = "\n\nWithout a lease it needs the scope admin." if operation.takes.get("lease") is LEASE else ""
     return operation.description + lease
 
 
 def operation_schema(operation: RemoteOperation) -> dict[str, Any]:
-    """What the document of the API says of a request, beside its answers."""
+    """The request body and headers of an operation in the OpenAPI document."""
     schema = dict(operation.body)
     if operation is DEQUEUE_JOBS:
         waits = {**WAIT.schema, "description": "Seconds to wait for a job if there is none now."}
@@ -77,7 +75,7 @@ def operation_schema(operation: RemoteOperation) -> dict[str, Any]:
                 "name": KEY,
                 "in": "header",
                 "required": False,
-                "description": "Makes the request safe to repeat for two minutes: it is answered as the first was.",
+                "description": "Makes the request safe to repeat for two minutes: it gets the first response.",
                 "schema": {"type": "string", "minLength": 1, "maxLength": 255},
             }
         ]
@@ -85,10 +83,10 @@ def operation_schema(operation: RemoteOperation) -> dict[str, Any]:
 
 
 DESCRIPTION = """
-Submit a job, get an answer at once, follow it, and trust it.
+Enqueue jobs, follow them, and manage queues, schedules and flows.
 
-Errors are problem details (RFC 9457): go by `type`, which never changes its meaning. Times are RFC 3339 in UTC,
-durations are seconds. Every answer carries an `X-Request-ID`. An operation's scope is told as `x-longshore-scope`.
+Errors are problem details (RFC 9457). Use `type` in programs: its meaning never changes. Times are RFC 3339 in UTC,
+durations are seconds. Every response has an `X-Request-ID`. `x-longshore-scope` is the scope that an operation needs.
 """
 
 ADDRESS = "/v1/openapi.json"
@@ -97,20 +95,20 @@ USUAL_ADDRESS = "/openapi.json"
 
 
 def serve_document(app: FastAPI) -> None:
-    """Serves the document of all routes, made at the first request."""
+    """Serve the OpenAPI document, created at the first request."""
 
     @app.get(USUAL_ADDRESS, include_in_schema=False)
     @app.get(
         ADDRESS,
         tags=["operations"],
         operation_id="describe",
-        summary="This document",
+        summary="Get the OpenAPI document",
         response_class=JSONResponse,
         responses=refusals(),
     )
     @needs(Scope.READ)
     async def describe(request: Request) -> JSONResponse:
-        """What this server understands, in the words of OpenAPI 3.1."""
+        """Return the OpenAPI 3.1 document of this server."""
         root = root_of(request)
         return JSONResponse({**app.openapi(), "servers": [{"url": root}]} if root else app.openapi())
 
@@ -119,7 +117,7 @@ def serve_document(app: FastAPI) -> None:
             app.openapi_schema = _written(app)
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]  # the way FastAPI asks for it
+    app.openapi = openapi  # type: ignore[method-assign]  # as the documentation of FastAPI describes
 
 
 def _written(app: FastAPI) -> dict[str, Any]:
@@ -132,10 +130,10 @@ def _written(app: FastAPI) -> dict[str, Any]:
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "An API token; not asked for on a loopback address.",
+            "description": "An API token; by default not required on a loopback address.",
         }
     }
-    if not app.state.gate.authenticates:  # a client made from this document may do without as well
+    if not app.state.gate.authenticates:  # clients generated from this document need no token
         for operation in (one for path in document["paths"].values() for one in path.values()):
             if "security" in operation:
                 operation["security"] = [*operation["security"], {}]

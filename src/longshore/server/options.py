@@ -11,43 +11,43 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MEGABYTE = 1024 * 1024
 MOST_PER_BATCH = 1_000
-"""Jobs one request may bring: a transaction of some tens of milliseconds, during which others wait."""
+"""Jobs per request: one transaction of some tens of milliseconds, during which other writers wait."""
 MOST_PER_PAGE = 500
-"""Jobs one page may show; each may carry megabytes."""
+"""Jobs per page; each may have megabytes of data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """All of it, with defaults for one machine."""
+    """The options of a server, with defaults for one machine. See docs/server.md."""
 
     max_body: int = 32 * MEGABYTE
-    """Bytes: twice the largest payload, for a JSON string may be written longer than what it says."""
+    """Bytes: twice the largest payload, because escapes make a JSON string longer than its value."""
     max_values: int = 1_000_000
-    """Values and keys in the JSON of a large body: each uses up to 240 bytes of memory after parsing."""
+    """Values and keys in the JSON of a large body; each uses up to 240 bytes of memory after parsing."""
     max_body_memory: int = 512 * MEGABYTE
-    """Bytes for all bodies in flight: an estimate, see `metering.py`; the next one waits."""
+    """Estimated bytes for all bodies in flight, see `body_limits.py`; the next body waits."""
     body_patience: float = 30.0
-    """Seconds a body may take, plus one for every announced 64 KiB; and the seconds it may wait for memory."""
+    """Seconds for receiving a body, plus one per declared 64 KiB; also the longest wait for memory."""
     max_streams: int = 200
-    """Live streams and waiting calls at once; each holds a connection and a little memory."""
+    """Open streams and long polls; each holds a connection and a little memory."""
     max_connections: int = 1_000
-    """Beyond these a request is answered with 503 at once."""
+    """Above this number, a request gets 503 immediately."""
     max_connections_per_address: int = 250
-    """Per address (for IPv6, per /64). Above it a request is answered with 429; above twice as many it is closed."""
+    """Per address (IPv6: per /64). Above this number a request gets 429; above twice the number it is closed."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks of proxies whose X-Forwarded headers are trusted; their connections are not counted."""
+    """Addresses and networks whose X-Forwarded headers are trusted; their connections are not counted."""
     heartbeat: float = 15.0
-    """Seconds after which a silent stream says that it is alive; proxies cut a silent connection after 60."""
+    """Seconds between keep-alives of an idle stream; many proxies close idle connections after 60."""
     longest_wait: float = 60.0
-    """Seconds a call may wait for a job's end; longer ones belong on a stream."""
+    """The longest long poll in seconds; use a stream to wait longer."""
     grace: float = 10.0
-    """Seconds that requests under way have to end when the server stops."""
+    """Seconds for open requests to finish when the server stops."""
     ready_within: float = 15.0
-    """Seconds since the store last answered, after which the server does not count as ready."""
+    """Seconds without an answer of the store after which the server is not ready."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names this server is called by, besides those of a loopback address; see `hosts.py`."""
+    """Host names that clients may use, besides loopback names; see `request_origin.py`."""
     tracing: bool = False
-    """Whether submitted jobs carry a trace; needs `longshore[otel]`."""
+    """Whether enqueued jobs carry a trace; needs `longshore[otel]`."""
     access_log: bool = False
     """Whether each request is logged; failures always are."""
 
@@ -64,5 +64,5 @@ def _network(given: str) -> Network:
         return ipaddress.ip_network(given.strip())
     except ValueError:
         raise InvalidArgument(
-            "trusted_proxy", f"must be an address or a network, like 10.0.0.7 or 10.0.0.0/24; got {given!r}"
+            "trusted_proxy", f"must be an address or a network, such as 10.0.0.7 or 10.0.0.0/24; got {given!r}"
         ) from None

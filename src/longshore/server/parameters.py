@@ -16,50 +16,50 @@ from longshore.core.errors import InvalidArgument
 
 
 class NameConvertor(Convertor[str]):
-    """One segment of the path as it was sent, with its escapes read only after the route was found."""
+    """One path segment; its escapes are decoded after routing, so that an id may contain a slash."""
 
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        """From the address."""
+        """Decode the segment."""
         return unquote(value)
 
     def to_string(self, value: str) -> str:
-        """Only routes are written with it, never addresses."""
-        raise NotImplementedError(f"quote {value!r} and write the address")
+        """Not supported: no route builds URLs with it."""
+        raise NotImplementedError(f"quote {value!r} and build the URL yourself")
 
 
 register_url_convertor("name", NameConvertor())
 
 
 def root_of(request: Request) -> str:
-    """The path that this application is mounted at, percent-encoded; empty where it is mounted nowhere."""
-    return str(request.scope.get("root_path", "")).rstrip("/")  # the envelope encoded it
+    """The percent-encoded mount path of this application; empty if it is not mounted."""
+    return str(request.scope.get("root_path", "")).rstrip("/")  # the middleware encoded it
 
 
-JobId = Annotated[str, Path(description="The job's id; a slash in it is written %2F.", examples=["welcome-ada"])]
-QueueName = Annotated[str, Path(description="The queue's name; a slash in it is written %2F.", examples=["mail"])]
-ScheduleId = Annotated[str, Path(description="The schedule's id; a slash in it is written %2F.", examples=["nightly"])]
-FlowId = Annotated[str, Path(description="The flow's id; a slash in it is written %2F.", examples=["import-7"])]
+JobId = Annotated[str, Path(description="The job's id. Encode a slash as %2F.", examples=["welcome-ada"])]
+QueueName = Annotated[str, Path(description="The queue's name. Encode a slash as %2F.", examples=["mail"])]
+ScheduleId = Annotated[str, Path(description="The schedule's id. Encode a slash as %2F.", examples=["nightly"])]
+FlowId = Annotated[str, Path(description="The flow's id. Encode a slash as %2F.", examples=["import-7"])]
 
 _LONGEST = 100
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Describes an unknown name, with a suggestion."""
+    """Describe an unknown name, with a suggestion."""
     names = list(known)
     near = get_close_matches(name[:_LONGEST], names, 1)
     if near:
-        return f"is no {kind} here; did you mean {near[0]}?"
-    return f"is no {kind} here; there are {', '.join(names)}" if names else f"is no {kind} here, and there are none"
+        return f"unknown {kind}; did you mean {near[0]}?"
+    return f"unknown {kind}; use one of {', '.join(names)}" if names else f"unknown {kind}; none is allowed here"
 
 
 def parameters_of(dependant: Dependant) -> Sequence[str]:
-    """All that a route takes in its address, itself or in what it depends on."""
+    """The query parameters of a route and of its dependencies."""
     names = []
     for field in dependant.query_params:
         model = field.field_info.annotation
-        if isinstance(model, type) and issubclass(model, BaseModel):  # as FastAPI takes many of them at once
+        if isinstance(model, type) and issubclass(model, BaseModel):  # a model with several parameters
             names += [inner.alias or name for name, inner in model.model_fields.items()]
         else:
             names.append(field.alias)
@@ -67,7 +67,7 @@ def parameters_of(dependant: Dependant) -> Sequence[str]:
 
 
 def check_parameters(request: Request, known: Sequence[str]) -> None:
-    """InvalidArgument for the first that is unknown: a filter that is misspelt would let everything through."""
+    """Raise InvalidArgument for an unknown parameter: a misspelt filter would match everything."""
     for name in request.query_params:
         if name not in known:
             raise InvalidArgument(name[:_LONGEST], unknown("parameter", name, known))

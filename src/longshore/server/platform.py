@@ -1,4 +1,4 @@
-"""What all routes of one server share: the store, its queue, the acceptor, the event tail and the open streams."""
+"""The state that all routes share: the store, its queue, the acceptor, the event tail and the open streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from longshore.server.response_limits import JobSizes
 
 
 class Platform:
-    """Lives as long as its server; `within` opens and closes it."""
+    """The shared state of one server; `within` opens and closes it."""
 
     queue: Queue
     """The queue of all jobs."""
@@ -44,14 +44,14 @@ class Platform:
         self._make()
 
     def _make(self) -> None:
-        """Makes what belongs to one event loop, and to one opening of a harbor."""
+        """Create the objects that belong to one event loop and one opening of a harbor."""
         self.backend = self._present_backend()
         self.acceptor = Acceptor(self.backend)
         self.tail = Tail(self.backend, self.figures.heard)
         self.changes = Changes(self.backend)
         self.replays = Replays(self.changes.server)
         self.streams = 0
-        """How many streams and long polls are open."""
+        """The number of open streams and long polls."""
 
     def _present_backend(self) -> Backend:
         return self._store.backend if isinstance(self._store, Harbor) else self._store
@@ -66,17 +66,20 @@ class Platform:
         await self.tail.open()
 
     async def begin(self) -> None:
-        """Starts if no lifespan did, as in a mounted application. The host closes the store."""
+        """Start if no lifespan did, as in a mounted application, whose host closes the store."""
         started_here = self._loop is asyncio.get_running_loop() and self.backend is self._present_backend()
         if started_here and (self.closing or not self.tail.ended):
             return
         await self._start()
-        for queue in (self.queue, self.harbor._queue):  # the host's last queue closes the store, even if these are open
+        for queue in (
+            self.queue,
+            self.harbor._queue,
+        ):  # these must not keep the store open after the host's last queue closes
             registry_of(self.backend).closed(queue)
 
     @asynccontextmanager
     async def within(self) -> AsyncIterator[None]:
-        """Starts it, and closes it at the end."""
+        """Start, and close at the end."""
         await self._start()
         try:
             yield
@@ -91,17 +94,17 @@ class Platform:
     # -- closing
 
     def begin_to_close(self) -> None:
-        """Ends all streams and long polls; other requests may finish."""
+        """End all streams and long polls; other requests may finish."""
         if self._closing is not None:
             self._closing.set()
 
     @property
     def closing(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether the server is shutting down."""
         return self._closing is not None and self._closing.is_set()
 
     async def closed(self) -> None:
-        """Returns when it is asked to stop."""
+        """Return when the server begins to shut down."""
         if self._closing is not None:
             await self._closing.wait()
 
@@ -109,11 +112,13 @@ class Platform:
 
     @contextmanager
     def open_stream(self) -> Iterator[None]:
-        """Counts a stream or long poll while it lasts; raises TooMany if there are too many."""
+        """Count a stream or long poll while it lasts; raise TooMany if there are too many."""
         if self.closing:
-            raise ShuttingDown("the server is about to stop; ask again in a moment")
+            raise ShuttingDown("the server is shutting down; try again in a moment")
         if self.streams >= self.options.max_streams:
-            raise TooMany(f"{self.streams} streams are open, and this server allows no more; poll, or try later", 5)
+            raise TooMany(
+                f"{self.streams} streams are open, the limit of this server; poll instead, or try again later", 5
+            )
         self.streams += 1
         try:
             yield
@@ -123,11 +128,11 @@ class Platform:
     # -- access
 
     async def job(self, caller: Caller, job_id: str) -> Job:
-        """Returns the job; raises JobNotFound, also if the caller may not see its queue."""
+        """Return the job; raise JobNotFound, also if the caller may not see its queue."""
         return caller.check_job(await self.queue.get_job(job_id))
 
     async def check_job(self, caller: Caller, job_id: str) -> None:
-        """Raises JobNotFound if the caller may not see the job. The next call finds out whether it exists."""
+        """Raise JobNotFound if the caller may not see the job. Does not check that it exists."""
         if caller.queues is not None:
             await self.job(caller, job_id)
 
@@ -138,4 +143,4 @@ async def _platform(request: Request) -> Platform:
 
 
 Here = Annotated[Platform, Depends(_platform)]
-"""The platform, as a parameter of a route."""
+"""The platform, as a parameter of a route. See docs/server.md."""

@@ -1,4 +1,4 @@
-"""Errors over HTTP: one table from each error to its status and problem type, and the model of a problem."""
+"""Errors over HTTP: the table from errors to status and problem type, and the model of a problem."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ class Kind(NamedTuple):
 
     status: int
     name: str
-    """The last part of its `type`, which never changes: programs may go by it."""
+    """The last part of `type`. It never changes, so programs may depend on it."""
     title: str
 
 
 TABLE: Mapping[type[LongshoreError], Kind] = {
     http_errors.NotJson: Kind(400, "not-json", "The body is not JSON"),
-    errors.Unauthenticated: Kind(401, "unauthenticated", "A credential is needed"),
+    errors.Unauthenticated: Kind(401, "unauthenticated", "Authentication required"),
     errors.Forbidden: Kind(403, "forbidden", "Not allowed"),
     errors.JobNotFound: Kind(404, "job-not-found", "No such job"),
     errors.TokenNotFound: Kind(404, "token-not-found", "No such token"),
     errors.ScheduleNotFound: Kind(404, "schedule-not-found", "No such schedule"),
     http_errors.TooSlow: Kind(408, "too-slow", "The request did not arrive in time"),
     errors.DuplicateJob: Kind(409, "duplicate-job", "The id is in use"),
-    errors.InvalidTransition: Kind(409, "invalid-transition", "Not from this status"),
-    errors.JobNotInflight: Kind(409, "job-not-inflight", "Nobody holds the job"),
-    errors.LeaseLost: Kind(409, "lease-lost", "The lease is no longer the job's"),
+    errors.InvalidTransition: Kind(409, "invalid-transition", "Not possible in this status"),
+    errors.JobNotInflight: Kind(409, "job-not-inflight", "The job is not running"),
+    errors.LeaseLost: Kind(409, "lease-lost", "The lease is no longer valid"),
     errors.MoveRefused: Kind(409, "move-refused", "Refused"),
-    replays.AnswerLost: Kind(409, ANSWER_LOST, "The answer is lost"),
-    errors.CursorExpired: Kind(410, "cursor-expired", "The place in the log is gone"),
+    replays.AnswerLost: Kind(409, ANSWER_LOST, "The response is lost"),
+    errors.CursorExpired: Kind(410, "cursor-expired", "The cursor has expired"),
     http_errors.TooLarge: Kind(413, "too-large", "The request is too large"),
-    http_errors.WrongMediaType: Kind(415, "wrong-media-type", "The body's form is not read here"),
-    http_errors.WrongHost: Kind(421, "wrong-host", "Not the server that was meant"),
-    errors.InvalidArgument: Kind(422, "invalid-argument", "A value was refused"),
-    errors.KeyReused: Kind(422, "idempotency-key-reused", "The key was used for another request"),
-    http_errors.TooMany: Kind(429, "too-many", "Too many"),
-    errors.BackendUnavailable: Kind(503, "store-unavailable", "The store cannot be used now"),
-    errors.QueueClosed: Kind(503, "closed", "The server is closing"),
+    http_errors.WrongMediaType: Kind(415, "wrong-media-type", "Unsupported media type"),
+    http_errors.WrongHost: Kind(421, "wrong-host", "Host not allowed"),
+    errors.InvalidArgument: Kind(422, "invalid-argument", "Invalid value"),
+    errors.KeyReused: Kind(422, "idempotency-key-reused", "The idempotency key was used for another request"),
+    http_errors.TooMany: Kind(429, "too-many", "Too many requests"),
+    errors.BackendUnavailable: Kind(503, "store-unavailable", "The store is unavailable"),
+    errors.QueueClosed: Kind(503, "closed", "The server is shutting down"),
     http_errors.Overloaded: Kind(503, "overloaded", "The server is overloaded"),
-    http_errors.ShuttingDown: Kind(503, "closed", "The server is closing"),
-    LongshoreError: Kind(500, "internal", "Something went wrong here"),
+    http_errors.ShuttingDown: Kind(503, "closed", "The server is shutting down"),
+    LongshoreError: Kind(500, "internal", "Internal error"),
 }
 """The nearest base class in the table decides; the last row is for unexpected errors."""
 
 _RETRY_AFTER = 1
-"""Seconds after which it may be worth trying a store again that cannot be used."""
+"""Seconds after which a client may try an unavailable store again."""
 
 
 def kind_of(error: type[LongshoreError]) -> Kind:
@@ -73,11 +73,10 @@ def kind_of(error: type[LongshoreError]) -> Kind:
 
 
 def problem(error: LongshoreError, request_id: str = "") -> Response:
-    """The answer to a request that ended with this error."""
+    """Return the response for an error."""
     kind = kind_of(type(error))
-    told = carried(error)
-    detail = str(error) if kind.status != HTTPStatus.INTERNAL_SERVER_ERROR else _NOT_TOLD
-    return _response(kind.status, kind.name, kind.title, detail, request_id, told, _headers(error, kind))
+    detail = str(error) if kind.status != HTTPStatus.INTERNAL_SERVER_ERROR else _IN_THE_LOG
+    return _response(kind.status, kind.name, kind.title, detail, request_id, carried(error), _headers(error, kind))
 
 
 def _headers(error: LongshoreError, kind: Kind) -> dict[str, str]:
@@ -92,17 +91,17 @@ def _headers(error: LongshoreError, kind: Kind) -> dict[str, str]:
     return {}
 
 
-_NOT_TOLD = "the server's log has the reason, under the request id"
+_IN_THE_LOG = "the server logged the cause; search its log for the request id"
 
 
 def unexpected(request_id: str) -> Response:
-    """The answer to an unexpected error. Its text may hold secrets, and goes to the log only."""
-    return _response(500, "internal", "Something went wrong here", _NOT_TOLD, request_id)
+    """Return the response for an unexpected error. Its text may contain secrets, so only the log has it."""
+    return _response(500, "internal", "Internal error", _IN_THE_LOG, request_id)
 
 
 def bad_request(detail: str) -> Response:
-    """The answer to bytes that are not a request, or to a head that is too large."""
-    return _response(400, "bad-request", "No request that can be understood", detail, "")
+    """Return the response for bytes that are not a request, or for a head that is too large."""
+    return _response(400, "bad-request", "Malformed request", detail, "")
 
 
 def _response(
@@ -114,26 +113,26 @@ def _response(
     more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    told = {"type": f"{PREFIX}{name}", "title": title, "status": status, "detail": detail}
-    body = json.dumps({**told, "request_id": request_id, **(more or {})}, default=str)  # ASCII: any text is safe
+    fields = {"type": f"{PREFIX}{name}", "title": title, "status": status, "detail": detail}
+    body = json.dumps({**fields, "request_id": request_id, **(more or {})}, default=str)  # ASCII: any text is safe
     return Response(body, status, headers, MEDIA_TYPE)
 
 
-# -- what FastAPI raises by itself
+# -- handlers for FastAPI
 
 
 async def on_refusal(request: Request, error: Exception) -> Response:
-    """For every LongshoreError."""
-    assert isinstance(error, LongshoreError)  # it is registered for no other
+    """Handle a LongshoreError."""
+    assert isinstance(error, LongshoreError)  # registered for this class only
     return problem(error, request_id_of(request))
 
 
 async def on_bad_fields(request: Request, error: Exception) -> Response:
-    """For a request that does not have the declared shape."""
+    """Handle a request that does not match its model."""
     assert isinstance(error, RequestValidationError)
     body = getattr(getattr(request.scope.get("route"), "body_field", None), "field_info", None)
-    asked = None if body is None else body.annotation
-    found = [{"field": field_at(one["loc"]), "problem": _in_words(one, asked)} for one in error.errors()[:20]]
+    model = None if body is None else body.annotation
+    found = [{"field": field_at(one["loc"]), "problem": _describe(one, model)} for one in error.errors()[:20]]
     first = found[0]
     more = {"field": first["field"], "errors": found}
     kind = TABLE[errors.InvalidArgument]
@@ -158,51 +157,51 @@ _WORDS: Mapping[str, str] = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
-    "too_long": "must have at most {max_length} of them, not {actual_length}",
+    "too_long": "must have at most {max_length} items; got {actual_length}",
     "too_short": "must not be empty",
-    "dict_type": "must be an object, like {{…}}",
-    "model_type": "must be an object, like {{…}}",
-    "model_attributes_type": "must be an object, like {{…}}",
+    "dict_type": "must be an object such as {{…}}",
+    "model_type": "must be an object such as {{…}}",
+    "model_attributes_type": "must be an object such as {{…}}",
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
 }
-"""Our text for the error types of pydantic; for others its own text is used."""
+"""Texts for the error types of pydantic; other types keep pydantic's text."""
 
 
-def _in_words(found: Mapping[str, Any], asked: Any) -> str:
-    """Describes what is wrong with one value of a body of the type `asked`."""
+def _describe(found: Mapping[str, Any], body_type: Any) -> str:
+    """Describe what is wrong with one value of a body of this type."""
     if found["type"] == "extra_forbidden":
         place = found["loc"][1:]
-        return unknown("field", str(place[-1]), _fields_beside(asked, place))
+        return unknown("field", str(place[-1]), _known_fields(body_type, place))
     words = _WORDS.get(found["type"])
-    return str(found["msg"]) if words is None else words.format_map(_plainly(found.get("ctx", {})))
+    return str(found["msg"]) if words is None else words.format_map(_whole_numbers(found.get("ctx", {})))
 
 
-def _plainly(bounds: Mapping[str, Any]) -> Mapping[str, Any]:
-    """0 rather than 0.0, and 100000000000 rather than 1e11."""
+def _whole_numbers(bounds: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write 0 instead of 0.0, and 100000000000 instead of 1e11."""
     return {
         name: int(bound) if isinstance(bound, float) and bound.is_integer() else bound for name, bound in bounds.items()
     }
 
 
-def _fields_beside(asked: Any, place: Sequence[str | int]) -> Sequence[str]:
-    """The fields that are known where this one stands."""
-    model = _model_in(asked)
+def _known_fields(body_type: Any, place: Sequence[str | int]) -> Sequence[str]:
+    """The known fields of the object that contains this place."""
+    model = _model_in(body_type)
     for step in place[:-1]:
         if model is not None and step in model.model_fields:  # an index or a key stays in the same model
             model = _model_in(model.model_fields[str(step)].annotation)
     return [] if model is None else list(model.model_fields)
 
 
-def _model_in(asked: Any) -> type[BaseModel] | None:
-    """The model within `Model | None`, `list[Model]` and their like."""
-    if isinstance(asked, type) and issubclass(asked, BaseModel):
-        return asked
-    return next((model for part in get_args(asked) if (model := _model_in(part)) is not None), None)
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model within `Model | None`, `list[Model]` and similar types."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := _model_in(part)) is not None), None)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """For an unknown address or method, and for what went wrong while the body was read."""
+    """Handle an unknown path or method, and errors while the body was read."""
     assert isinstance(error, HTTPException)
     _release_frames(error)
     if isinstance(error.__cause__, LongshoreError):
@@ -217,9 +216,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _release_frames(error: Exception) -> None:
-    """Clears what an error passed: a frame of the framework refers to it, and a full collection may be hours away.
+    """Clear the frames of an error: the framework refers to them, so the partly read body would stay in memory.
 
-    Until then the body, as far as it was read, would stay in memory.
+    A full garbage collection may be hours away.
     """
     clear_frames(error.__traceback__)
     if error.__cause__ is not None:
@@ -227,15 +226,15 @@ def _release_frames(error: Exception) -> None:
 
 
 def _methods_at(request: Request) -> Sequence[str]:
-    """All methods of this address: each of its routes knows of its own only."""
-    meant = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-    methods = {method for route in meant for method in route.methods or ()}
+    """All methods of this path; each route knows only its own."""
+    matching = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in matching for method in route.methods or ()}
     return sorted(methods | {"HEAD"}) if "GET" in methods else sorted(methods)
 
 
 _DETAILS = {
-    HTTPStatus.NOT_FOUND: "there is nothing at this address; {root}/v1/openapi.json lists all there is",
-    HTTPStatus.METHOD_NOT_ALLOWED: "this address does not know the method; {root}/v1/openapi.json lists all there is",
+    HTTPStatus.NOT_FOUND: "no such path; {root}/v1/openapi.json lists all paths",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not support the method; {root}/v1/openapi.json lists the methods",
 }
 
 
@@ -253,14 +252,14 @@ def request_id_of(request: Request) -> str:
 
 
 class FieldProblem(BaseModel):
-    """What is wrong with one value."""
+    """One invalid field of a request."""
 
     field: str
     problem: str
 
 
 class Problem(BaseModel):
-    """Problem details (RFC 9457). `type` never changes its meaning; `detail` is for people and says what to do."""
+    """Problem details (RFC 9457). The meaning of `type` never changes. `detail` says what is wrong and what to do."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -282,21 +281,24 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
-    request_id: str = Field(description="Under this id the server's log knows the request.")
-    field: str | None = Field(None, description="The value that was refused, where there is one.")
+    request_id: str = Field(description="The id of the request in the server's log.")
+    field: str | None = Field(None, description="The invalid field, if there is one.")
     errors: list[FieldProblem] | None = Field(
-        None, description="Of a request in the wrong shape: all that is wrong with it, up to 20; the first is `field`."
+        None, description="All invalid fields of the request, up to 20; the first is `field`."
     )
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The refusals of a route for the document: these statuses, and those that any request may get."""
-    told: dict[int | str, dict[str, Any]] = {}
+    """The error responses of a route for the OpenAPI document: these statuses, and those of every route."""
+    responses: dict[int | str, dict[str, Any]] = {}
     for status in sorted({400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, *statuses}):
         titles = sorted({kind.title for kind in TABLE.values() if kind.status == status})
-        told[status] = {"description": "; ".join(titles) or "Refused", "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
-    return told
+        responses[status] = {
+            "description": "; ".join(titles) or "Refused",
+            "content": {MEDIA_TYPE: {"schema": SCHEMA}},
+        }
+    return responses
 
 
 SCHEMA = {"$ref": "#/components/schemas/Problem"}
-"""Where the document of the API has it."""
+"""The place of the model in the OpenAPI document."""

@@ -1,7 +1,7 @@
-"""The operations of the contract for a caller whose token is bound to some queues.
+"""The operations of the contract for a caller whose token is limited to some queues.
 
-`RULES` has a rule for each operation that such a caller may use. An operation without a row of its own goes by its
-arguments: a `job_id`, a `schedule_id` or a `queue` must be one of the caller's. All others need a token for all queues.
+`RULES` has a rule for each operation. An operation without a special rule is checked by its arguments: a `job_id`, a
+`schedule_id` or a `queue` must belong to the caller. All other operations need a token for all queues.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from longshore.backends.base import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.backends.remote.backend import is_as_sent
 from longshore.backends.remote.protocol import OPERATIONS, RemoteOperation
-from longshore.backends.remote.records.store import Stretch
+from longshore.backends.remote.records.store import EventPage
 from longshore.core.dependencies import RESULTS_FROM
 from longshore.core.errors import (
     DuplicateJob,
@@ -25,7 +25,7 @@ from longshore.core.errors import (
     LongshoreError,
     ScheduleNotFound,
 )
-from longshore.core.explain import HEARD_WITHIN, Dependency, Facts
+from longshore.core.explain import HEARTBEAT_WITHIN, Dependency, Facts
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease
 from longshore.core.schedule import Schedule
@@ -42,7 +42,7 @@ MOST_LOOKS = 20
 
 
 class ScopedCall:
-    """One call of an operation by a caller whose token is bound to some queues."""
+    """One call of an operation by a caller whose token is limited to some queues."""
 
     def __init__(self, here: Platform, caller: Caller, name: str, arguments: Arguments) -> None:
         self.backend = here.backend
@@ -57,24 +57,24 @@ class ScopedCall:
         return sorted(self.caller.queues or ())
 
     async def go(self, **changes: Any) -> Any:
-        """Calls the operation, with these arguments changed."""
+        """Call the operation, with these arguments changed."""
         return await getattr(self.backend, self.name)(**{**self.arguments, **changes})
 
     async def own(self, job_ids: Iterable[str]) -> dict[str, str]:
-        """The jobs of these that are in queues of the caller, each with its queue."""
+        """Return those of the jobs that are in the caller's queues, each with its queue."""
         wanted = list(dict.fromkeys(job_ids))
         found: dict[str, str] = {}
         for first in range(0, len(wanted), AT_ONCE):
             theirs = JobFilter(ids=wanted[first : first + AT_ONCE], queues=self.queues)
             look = partial(self.backend.list_jobs, theirs)
-            told, _ = await self._job_sizes.map_page(
+            pairs, _ = await self._job_sizes.map_page(
                 look, len(theirs.ids), self.queues, lambda job: (job.id, str(job.queue))
             )
-            found |= told
+            found |= pairs
         return found
 
     async def check_jobs(self, job_ids: Iterable[str]) -> None:
-        """Raises JobNotFound for a job of another queue, as for one that does not exist."""
+        """Raise JobNotFound for a job of another queue or an unknown id."""
         wanted = list(job_ids)
         found = await self.own(wanted)
         for job_id in wanted:
@@ -84,7 +84,7 @@ class ScopedCall:
 
 async def for_all_queues(call: ScopedCall) -> Any:
     call.caller.check_everywhere()
-    return await call.go()  # pragma: no cover - a caller with a rule is bound
+    return await call.go()  # pragma: no cover - callers with a rule are limited to some queues
 
 
 async def of_one_job(call: ScopedCall) -> Any:
@@ -106,9 +106,9 @@ async def of_many_jobs(call: ScopedCall) -> Any:
 
 
 async def check_parents(backend: Backend, caller: Caller, jobs: Iterable[Job]) -> None:
-    """Refuses jobs that name the flow, group or schedule of a queue that the caller may not see as their own.
+    """Refuse jobs with a `parent_id` or `schedule_id` that belongs to a queue the caller may not see.
 
-    A parent or a schedule belongs to the caller that used its name first.
+    An id belongs to the queue of the first job that used it.
     """
     if caller.queues is None:
         return
@@ -123,24 +123,24 @@ async def check_parents(backend: Backend, caller: Caller, jobs: Iterable[Job]) -
 async def _check_parent(backend: Backend, caller: Caller, field: str, name: str, kin: JobFilter) -> None:
     first = (await backend.list_jobs(kin, limit=1, oldest_first=True)).items
     if first and not caller.sees(first[0].queue):
-        raise InvalidArgument(field, f"{name!r} cannot be used here; choose another")
+        raise InvalidArgument(field, f"{name!r} is not available; choose another")
 
 
 async def check_schedule_id(backend: Backend, caller: Caller, schedule_id: str) -> None:
-    """Refuses the id of a schedule that the caller may not see, without naming its queue."""
+    """Refuse the id of a schedule that the caller may not see, without naming its queue."""
     if caller.queues is None:
         return
     with suppress(ScheduleNotFound):
         schedule = await backend.get_schedule(check_name("schedule_id", schedule_id))
         if not caller.sees(schedule.job.queue):
-            raise InvalidArgument("schedule_id", f"{schedule_id!r} cannot be used here; choose another")
+            raise InvalidArgument("schedule_id", f"{schedule_id!r} is not available; choose another")
 
 
 def note_result_queues(caller: Caller, jobs: Sequence[Job]) -> list[Job]:
-    """Adds a note to each job that has dependencies: the queues whose results it may get.
+    """Record on each job with dependencies the queues whose results it may receive.
 
-    A worker reads the results later, with its own rights. The id of a dependency may be unused now, or belong to
-    another job later, so it cannot be checked here.
+    A worker reads the results later, with its own rights. The check cannot happen here, because the id of a dependency
+    may be unused now, or belong to another job later.
     """
     if caller.queues is None:
         return list(jobs)
@@ -168,7 +168,7 @@ async def enqueue_jobs(call: ScopedCall) -> Any:
 
 
 async def add_jobs(call: ScopedCall) -> Any:
-    """Refuses a job whose id is in use in a queue of others."""
+    """Refuse a job whose id is in use in a queue that the caller may not see."""
     jobs = await _to_store(call, call.arguments["jobs"])
     known = [job.id for job in jobs]
     elsewhere = await call.backend.list_jobs(JobFilter(ids=known), limit=max(1, len(known))) if known else None
@@ -227,12 +227,12 @@ async def heartbeat(call: ScopedCall) -> Any:
 
 
 async def _check_worker_id(call: ScopedCall, worker_id: str) -> None:
-    """Raises Forbidden if a live worker of other queues has this id."""
+    """Raise Forbidden if a live worker of other queues has this id."""
     known = next((one for one in await call.backend.list_workers() if one.id == worker_id), None)
     if known is None or known.seen_at is None or known.state == "stopped":
         return
-    if not call.caller.owns(known.queues) and await call.backend.now() - known.seen_at <= HEARD_WITHIN:
-        raise Forbidden(f"a worker that is not {call.caller.name}'s has the id {worker_id!r}; choose another for yours")
+    if not call.caller.owns(known.queues) and await call.backend.now() - known.seen_at <= HEARTBEAT_WITHIN:
+        raise Forbidden(f"the worker id {worker_id!r} is in use by another caller; choose another id")
 
 
 async def worker_event(call: ScopedCall) -> Any:
@@ -288,7 +288,7 @@ async def delete(call: ScopedCall) -> Any:
     if call.arguments.get("tags"):
         queue = call.queues[0] if queue is None and len(call.queues) == 1 else queue
         if queue is None:
-            raise InvalidArgument("queue", f"must be named: one of {', '.join(call.queues)}")
+            raise InvalidArgument("queue", f"is required; use one of {', '.join(call.queues)}")
     if queue is not None:
         call.caller.check_queue(check_name("queue", queue))
     return (
@@ -299,10 +299,9 @@ async def delete(call: ScopedCall) -> Any:
 
 
 async def retention(call: ScopedCall) -> Any:
-    """Sets the retention of jobs, but not of events: the log records what the caller did."""
+    """Set the retention of jobs, but not of events, which record what the caller did."""
     if "events" in call.arguments:
-        name = call.caller.name
-        raise Forbidden(f"how long events are kept is for whoever may use all queues, and {name} is not; leave it out")
+        raise Forbidden("setting the retention of events needs a token for all queues; leave out `events`")
     return await of_one_queue(call)
 
 
@@ -312,16 +311,16 @@ async def facts(call: ScopedCall) -> Facts:
 
 
 async def facts_for(backend: Backend, caller: Caller, facts: Facts) -> Facts:
-    """The facts without workers and jobs of other queues."""
+    """Remove the workers and jobs of other queues from the facts."""
     if caller.queues is None:
         return facts
     own = [worker for worker in facts.workers if not worker.queues or facts.job.queue in worker.queues]
-    told = [dataclasses.replace(one, queues=tuple(name for name in one.queues if caller.sees(name))) for one in own]
-    return dataclasses.replace(facts, workers=tuple(told), waits_for=await _dependencies_for(backend, caller, facts))
+    seen = [dataclasses.replace(one, queues=tuple(name for name in one.queues if caller.sees(name))) for one in own]
+    return dataclasses.replace(facts, workers=tuple(seen), waits_for=await _dependencies_for(backend, caller, facts))
 
 
 async def _dependencies_for(backend: Backend, caller: Caller, facts: Facts) -> tuple[Dependency, ...]:
-    """The dependencies; those in other queues as if they did not exist."""
+    """The dependencies; those in other queues appear as unknown ids."""
     named = [one.job_id for one in facts.waits_for]
     if not named:
         return ()
@@ -337,7 +336,7 @@ async def job_list(call: ScopedCall) -> Any:
 
 
 async def _of_each_queue(call: ScopedCall) -> list[Any]:
-    """What it returns for the queue that is named, or for each of the caller's."""
+    """Return the results for the named queue, or for each of the caller's queues."""
     if call.arguments.get("queue") is not None:
         return [await of_one_queue(call)]
     return [await call.go(queue=queue) for queue in call.queues]
@@ -358,8 +357,8 @@ async def delayed(call: ScopedCall) -> int:
     return sum(await _of_each_queue(call))
 
 
-async def events(call: ScopedCall) -> Stretch:
-    """Returns up to the limit; after many events of other queues, those found and how far it read."""
+async def events(call: ScopedCall) -> EventPage:
+    """Return up to `limit` events; after many events of other queues, fewer and the cursor it reached."""
     job_id, queue = call.arguments.get("job_id"), call.arguments.get("queue")
     if queue is not None:
         call.caller.check_queue(check_name("queue", queue))
@@ -374,16 +373,16 @@ async def events(call: ScopedCall) -> Stretch:
         events: list[JobEvent] = await call.go(after=after, limit=at_once, queue=queue)
         mine += [event for event in events if call.caller.sees(event.queue)]
         if len(events) < at_once or len(mine) >= limit:
-            return Stretch(mine[:limit])
-        after, at_once = events[-1].cursor, AT_ONCE  # there may be many of other queues in between
-    return Stretch(mine, after)
+            return EventPage(mine[:limit])
+        after, at_once = events[-1].cursor, AT_ONCE  # many events of other queues may follow
+    return EventPage(mine, after)
 
 
 Rule = Callable[[ScopedCall], Awaitable[Any]]
 
 
 def visible(is_seen: Callable[[Caller, Any], bool]) -> Rule:
-    """A rule that calls the operation for all queues, and returns only what the caller may see."""
+    """A rule that calls the operation for all queues and filters the result."""
 
     async def filtered(call: ScopedCall) -> list[Any]:
         return [one for one in await call.go() if is_seen(call.caller, one)]
@@ -437,7 +436,7 @@ RULES = {operation.name: _rule_for(operation) for operation in OPERATIONS.values
 
 
 async def carry_out(here: Platform, caller: Caller, name: str, arguments: Arguments) -> Any:
-    """Calls the operation within the caller's queues. A caller without the scope read sees little of known jobs."""
+    """Call the operation within the caller's queues. Without the scope read, existing jobs are redacted."""
     if caller.queues is None:
         found = await getattr(here.backend, name)(**arguments)
     else:
@@ -449,7 +448,7 @@ async def carry_out(here: Platform, caller: Caller, name: str, arguments: Argume
 
 
 def redact(caller: Caller, job: Job) -> Job:
-    """The job; for a caller that may not read, only what is kept of a removed job."""
+    """Return the job; a caller without the scope read gets its identifying fields only."""
     if caller.reads:
         return job
     kept = ("id", "uid", "queue", "type", "status", "idempotency_key")

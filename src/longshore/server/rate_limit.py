@@ -1,4 +1,4 @@
-"""Rate limits: updates per job or worker, and repeated log lines; and the bounded dict that counts them."""
+"""Rate limits of job updates and of repeated log lines, and the LRU dict they use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ V = TypeVar("V")
 
 
 class LRU(OrderedDict[K, V]):
-    """A dict that is filled with `put`."""
+    """A dict with a maximum size; `put` drops the oldest entry."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
 
     def put(self, key: K, value: V) -> None:
-        """The newest from now on."""
+        """Set a value and make it the newest."""
         self[key] = value
         self.move_to_end(key)
         if len(self) > self._most:
@@ -33,30 +33,30 @@ class LRU(OrderedDict[K, V]):
 
 _PER_SECOND = 200.0
 _AT_ONCE = 1_000.0
-"""Notes in a burst: a chatty job is not held up, a loop that has run wild is."""
+"""Updates in a burst: enough for a job that logs much, too few for a runaway loop."""
 _MOST_KNOWN = 10_000
 
 
 class Notes:
-    """Counts notes per caller and subject; forgets subjects without recent notes."""
+    """Counts updates per caller and job or worker; forgets those without recent updates."""
 
     def __init__(self) -> None:
         self._left: LRU[tuple[str, str], tuple[float, float]] = LRU(_MOST_KNOWN)
 
     def count(self, caller: str, about: str) -> None:
-        """Counts one more, or raises TooMany. Buckets are per caller, so one caller cannot drain another's quota."""
+        """Count one more, or raise TooMany. Buckets are per caller, so one caller cannot drain another's quota."""
         now, name = monotonic(), (caller, about)
         left, at = self._left.get(name, (_AT_ONCE, now))
         left = min(_AT_ONCE, left + (now - at) * _PER_SECOND)
         self._left.put(name, (left - 1 if left >= 1 else left, now))
         if left < 1:
-            raise TooMany(f"more than {_PER_SECOND:.0f} notes a second come about {about!r}; write fewer", 1)
+            raise TooMany(f"more than {_PER_SECOND:.0f} updates per second for {about!r}; send fewer", 1)
 
 
 INTERVAL = 60.0
-"""Seconds in which a message is logged once."""
+"""Seconds during which a message is logged once."""
 _MOST_LINES = 100
-"""The most messages that are tracked: a preformatted message differs each time."""
+"""The most tracked messages; a preformatted message differs each time."""
 _SUMMARY = "summary_of_repeated_lines"
 
 

@@ -1,4 +1,4 @@
-"""Keeps answers for a while, so that a repeated request gets the same answer."""
+"""Recent responses, so that a repeated request gets the same response."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from longshore.backends.remote.protocol import KEY, REMEMBERED
 from longshore.core.errors import InvalidArgument, KeyReused, LongshoreError
 
 
-def reject_idempotency_key(makes: str, look: str) -> Callable[[Request], Awaitable[None]]:
-    """Refuses an idempotency key, and says what each request makes, and how to find it after a lost answer."""
+def reject_idempotency_key(creates: str, find: str) -> Callable[[Request], Awaitable[None]]:
+    """Refuse an idempotency key on a route that is not idempotent; `find` says how to find a lost result."""
 
     async def refuse(request: Request) -> None:
         if KEY in request.headers:
             raise InvalidArgument(
                 KEY,
-                f"is not taken here, where each request makes {makes}; leave it out, and if an answer is lost {look}",
+                f"is not supported: each request creates {creates}; leave it out, and after a lost response {find}",
             )
 
     return refuse
@@ -31,13 +31,15 @@ def reject_idempotency_key(makes: str, look: str) -> Callable[[Request], Awaitab
 _MOST = 100_000
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_OF_ONE = 4 * 1024 * 1024
-"""Bytes of the largest answer that is kept; a larger one would displace many others."""
+"""Bytes of the largest response that is kept; a larger one would displace many others."""
 
 
 class AnswerLost(LongshoreError):
-    """A repeated request that another or a stopped server got first, or whose answer was not kept."""
+    """The first request went to another or a stopped server, or its response was not kept."""
 
-    def __init__(self, why: str = "the server that got this request first is gone, and with it the answer") -> None:
+    def __init__(
+        self, why: str = "the response is lost because the server that got the first request has gone"
+    ) -> None:
         super().__init__(why)
 
 
@@ -47,25 +49,25 @@ class _Request:
     body: bytes
     """Its digest."""
     answer: bytes | None = None
-    """None if it is not ready, or not kept."""
+    """None if it is not ready or was not kept."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     failed: bool = False
 
 
 class Replays:
-    """Requests by caller and key. A failed one is forgotten at once, so that it can be tried again."""
+    """Requests by caller and key. A failed request is forgotten, so that the client can try again."""
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._requests: OrderedDict[tuple[str, str], _Request] = OrderedDict()
         self._bytes = 0
         self._forgot_until = 0.0
-        """Until when requests may be repeated that were forgotten early."""
+        """The time until which requests that were forgotten early may still be repeated."""
 
     async def once(
         self, caller: str, key: str, sent_to: str, body: bytes, carry_out: Callable[[], Awaitable[bytes]]
     ) -> bytes:
-        """Returns the answer to the first request with this key; raises AnswerLost if it is lost."""
+        """Return the response to the first request with this key; raise AnswerLost if it is lost."""
         self._forget_the_old()
         name, digest = (caller, key), hashlib.blake2b(body, digest_size=16).digest()
         while (known := self._requests.get(name)) is not None:
@@ -74,7 +76,7 @@ class Replays:
             await known.done.wait()
             if not known.failed:
                 if known.answer is None:
-                    raise AnswerLost("the request was carried out, and its answer was too large to be kept")
+                    raise AnswerLost("the request succeeded, but its response was too large to keep")
                 return known.answer
         if sent_to and (sent_to != self._server or monotonic() < self._forgot_until):
             raise AnswerLost
@@ -103,7 +105,7 @@ class Replays:
             self._forget(name)
 
     def _keep_within_bounds(self) -> None:
-        if self._bytes > _MOST_BYTES:  # answers are dropped before keys: a repeated request then gets AnswerLost
+        if self._bytes > _MOST_BYTES:  # drop responses before keys, so that a repeated request gets AnswerLost
             for request in self._requests.values():
                 if request.answer is not None and request.done.is_set():
                     self._bytes -= len(request.answer)

@@ -18,20 +18,20 @@ _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 class Hosts:
-    """The host names of one server. `strict` is for a loopback address, and for a server without authentication."""
+    """The host names of one server. `strict` is for loopback addresses and servers without authentication."""
 
     def __init__(self, allowed: Iterable[str], *, strict: bool) -> None:
         self._allowed = frozenset(_checked(name) for name in allowed)
         self.strict = strict
 
     def check(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Raises WrongHost unless the request names this server."""
+        """Raise WrongHost unless the Host header is allowed."""
         given = [value for name, value in headers if name == b"host"]
         if len(given) != 1:
-            raise InvalidArgument("host", "a request must have one Host header")
+            raise InvalidArgument("host", "a request must have exactly one Host header")
         found = _HOST.fullmatch(given[0].decode("latin-1"))
         if found is None:
-            raise InvalidArgument("host", "the Host header is not a name or an address")
+            raise InvalidArgument("host", "the Host header must be a host name or an address")
         name = found[1].strip("[]").lower().rstrip(".")
         if not self._answers_to(name):
             raise WrongHost(f"host not allowed: {name!r}; add it with --allowed-host")
@@ -39,13 +39,13 @@ class Hosts:
     def _answers_to(self, name: str) -> bool:
         if name in self._allowed or name == LOOPBACK_NAME:
             return True
-        if not self.strict and not self._allowed:  # callers need a token, under any host name
+        if not self.strict and not self._allowed:  # callers need a token, so any host name is safe
             return True
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        return not self.strict or address.is_loopback  # an address is not a name that others could point here
+        return not self.strict or address.is_loopback  # unlike a name, an address cannot be pointed here by DNS
 
 
 def _checked(name: str) -> str:
@@ -55,7 +55,7 @@ def _checked(name: str) -> str:
     except ValueError:
         if not _NAME.fullmatch(lowered):
             raise InvalidArgument(
-                "allowed_host", f"must be a name without port or path, like jobs.example.org; got {name!r}"
+                "allowed_host", f"must be a name without port or path, such as jobs.example.org; got {name!r}"
             ) from None
         return lowered
 
@@ -63,14 +63,14 @@ def _checked(name: str) -> str:
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 _OWN = frozenset({"same-origin", "none"})
-"""What a browser sends for a request of our own page, or of a typed address."""
-_REFUSED = "a page of another origin sent this; only this server's own pages may"
+"""The values of Sec-Fetch-Site for this server's pages and for typed addresses."""
+_REFUSED = "cross-origin request refused; only pages of this server may send it"
 
 
 def check_origin(request: Request, *, proof: bool = False) -> None:
-    """Raises Forbidden if another origin sent it; with `proof`, also if the origin is unknown.
+    """Raise Forbidden for a request from another origin; with `proof`, also from an unknown origin.
 
-    Programs other than browsers tell nothing, and need not. A link from elsewhere to one of our pages may be followed.
+    Programs that are not browsers send no origin. Links from other sites to pages of this server are allowed.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -82,7 +82,7 @@ def check_origin(request: Request, *, proof: bool = False) -> None:
     origin = request.headers.get("origin")
     if origin is None:
         if proof:
-            raise Forbidden("nothing tells which page sent this; use a browser that sends Origin, or a token")
+            raise Forbidden("missing Origin header; use a browser that sends it, or an API token")
     elif origin == "null" or _host_of(origin) != request.headers.get("host", "").lower():
         raise Forbidden(_REFUSED)
 
@@ -90,7 +90,7 @@ def check_origin(request: Request, *, proof: bool = False) -> None:
 def _host_of(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc.lower()
-    except ValueError:  # not an address, so not our origin
+    except ValueError:  # not a URL, so not this server's origin
         return None
 
 
@@ -103,7 +103,7 @@ def _is_followed_link(request: Request) -> bool:
 
 
 def check_media_type(request: Request) -> None:
-    """WrongMediaType for whatever a plain form could send: a body that is said to be JSON makes a browser ask first."""
+    """Raise WrongMediaType for the types an HTML form can send; for JSON a browser asks permission first (CORS)."""
     given = request.headers.get("content-type")
     if given is None:
         if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
@@ -111,4 +111,4 @@ def check_media_type(request: Request) -> None:
         return
     kind = given.partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise WrongMediaType(f"content-type: must be application/json, not {kind[:100]!r}")
+        raise WrongMediaType(f"content-type: must be application/json; got {kind[:100]!r}")

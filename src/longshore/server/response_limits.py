@@ -1,4 +1,4 @@
-"""Limits on the size of one response: pages of large jobs end early, and large work runs beside the event loop."""
+"""Limits on the size of one response: pages of large jobs end early, and large work runs on threads."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 AT_ONCE = 2
-"""Threads for large work. Each may need much memory; with two, one very large request does not block the next."""
+"""Threads for large work. Each may need much memory; with two, one large request does not block the next."""
 _threads = ThreadPoolExecutor(AT_ONCE, "longshore-large")
 
 
 async def run_in_thread(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Runs the work on one of the threads, when one is free."""
+    """Run the work on a free thread."""
     return await asyncio.get_running_loop().run_in_executor(_threads, partial(work, *args, **kwargs))
 
 
 MOST_BYTES = 8 * 1024 * 1024
-"""The size of the jobs of one page; a page has at least one job of any size."""
+"""The most bytes of the jobs on one page; a page has at least one job."""
 LARGE = 1024 * 1024
-"""Bytes from which an answer is written on a thread: some milliseconds. A claim of 500 small jobs has less."""
+"""Bytes from which a response is serialized on a thread, which takes some milliseconds. 500 small jobs have less."""
 _FIRST = 16
-"""Jobs in the first read, before their size is known; each next read doubles it."""
+"""Jobs in the first read, before their size is known; each further read doubles the number."""
 _FRAME = 500
-"""Bytes of a job without payload, result, error and notes."""
+"""Bytes of a job without payload, result, error, checkpoint and progress."""
 
 
 class Look(Protocol):
@@ -43,12 +43,12 @@ class Look(Protocol):
 
 
 async def page_within(look: Look, limit: int, cursor: str | None) -> Page:
-    """Returns the page, cut where it gets too large; its cursor continues there."""
+    """Return the page, cut where it gets too large; its cursor continues there."""
     items: list[Job] = []
     left, at_once = MOST_BYTES, _FIRST
     while True:
         page = await look(limit=min(at_once, limit - len(items)), cursor=cursor)
-        fitting, left = _that_fit(page.items, left, not items)
+        fitting, left = _count_fitting(page.items, left, not items)
         if fitting < len(page.items):
             if fitting:
                 page = await look(limit=fitting, cursor=cursor)  # only the store knows the cursor after them
@@ -60,8 +60,8 @@ async def page_within(look: Look, limit: int, cursor: str | None) -> Page:
         at_once *= 2
 
 
-def _that_fit(jobs: list[Job], left: int, is_first: bool) -> tuple[int, int]:
-    """How many of the jobs fit, and how many bytes are left."""
+def _count_fitting(jobs: list[Job], left: int, is_first: bool) -> tuple[int, int]:
+    """Return how many of the jobs fit, and how many bytes are left."""
     for number, job in enumerate(jobs):
         left -= weight_of(job)
         if left < 0:
@@ -70,7 +70,7 @@ def _that_fit(jobs: list[Job], left: int, is_first: bool) -> tuple[int, int]:
 
 
 def weight_of(found: Any) -> int:
-    """About how many bytes the result of an operation has as JSON."""
+    """The approximate size in bytes of an operation's result as JSON."""
     if isinstance(found, Job):
         notes = 0 if found.checkpoint is found.progress is None else length_of([found.checkpoint, found.progress])
         return _FRAME + len(found.payload) + len(found.result or b"") + len(found.error_message) + notes
@@ -83,13 +83,13 @@ def weight_of(found: Any) -> int:
     return len(found.message) if isinstance(found, LogEntry) else 0
 
 
-def length_of(told: Any) -> int:
-    """About how many characters a value has as JSON."""
-    if isinstance(told, str | bytes):
-        return len(told)
-    if isinstance(told, dict):
-        return sum(map(len, told)) + sum(map(length_of, told.values()))
-    return sum(map(length_of, told)) if isinstance(told, list) else 8
+def length_of(value: Any) -> int:
+    """The approximate number of characters of a value as JSON."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(len, value)) + sum(map(length_of, value.values()))
+    return sum(map(length_of, value)) if isinstance(value, list) else 8
 
 
 T = TypeVar("T")
@@ -99,50 +99,55 @@ WORTH_NOTING = 512 * 1024
 MOST_READ = 32 * 1024 * 1024
 """Bytes of jobs that are read at once for their summaries."""
 _MOST_QUEUES = 10_000
-"""Queues that are kept; a forgotten one counts as heavy again."""
+"""Queues to remember; a forgotten one counts as heavy again."""
 
 
 class JobSizes:
-    """The size of the heaviest job added or claimed here, by queue; an unknown queue has the worst case."""
+    """The size of the largest job seen by this server, by queue; an unknown queue counts as the worst case."""
 
     def __init__(self) -> None:
         self._known: LRU[str, int] = LRU(_MOST_QUEUES)
 
     def of(self, queues: Sequence[str] | None) -> int:
-        """Bytes that a job of these queues may have; None means all queues."""
+        """The most bytes a job of these queues may have; None means all queues."""
         if queues is None:
             return max(self._known.values(), default=LARGEST_PAYLOAD)
         return max([self._known.get(queue, LARGEST_PAYLOAD) for queue in queues], default=LARGEST_PAYLOAD)
 
     def note_added(self, jobs: Iterable[Job]) -> None:
-        """Notes new jobs that are heavy; claims show that a queue's jobs are light."""
+        """Record large new jobs; small ones are recorded when they are claimed."""
         for job in jobs:
             if len(job.payload) > WORTH_NOTING:
                 self._note(str(job.queue), weight_of(job))
 
     async def map_page(
-        self, look: Look, limit: int, queues: Sequence[str] | None, tell: Callable[[Job], T], cursor: str | None = None
+        self,
+        look: Look,
+        limit: int,
+        queues: Sequence[str] | None,
+        convert: Callable[[Job], T],
+        cursor: str | None = None,
     ) -> tuple[list[T], str | None]:
-        """Applies `tell` to each job of one page, with few payloads in memory; returns the results and the cursor."""
-        told: list[T] = []
+        """Convert each job of one page, with few payloads in memory; return the results and the cursor."""
+        converted: list[T] = []
         while True:
             fitting = max(1, MOST_READ // self.of(queues))
-            page = await look(limit=min(fitting, limit - len(told)), cursor=cursor)
+            page = await look(limit=min(fitting, limit - len(converted)), cursor=cursor)
             self.saw(page.items, ())
-            told += map(tell, page.items)
+            converted += map(convert, page.items)
             cursor = page.next_cursor
-            if cursor is None or len(told) >= limit:
-                return told, cursor
-            del page  # before the next one is read
+            if cursor is None or len(converted) >= limit:
+                return converted, cursor
+            del page  # free it before the next one is read
 
     def saw(self, jobs: Iterable[Job], queues: Sequence[str] | None) -> int:
-        """Notes jobs of these queues that were claimed or read; returns their size together."""
+        """Record jobs of these queues that were claimed or read; return their total size."""
         in_all = 0
         for job in jobs:
             weight = weight_of(job)
             in_all += weight
             self._note(str(job.queue), weight)
-        for queue in queues or ():  # an empty queue gets its next jobs through this server
+        for queue in queues or ():  # further jobs of an empty queue come through this server
             self._note(queue, 1)
         return in_all
 

@@ -21,7 +21,7 @@ from longshore.server.platform import Platform
 MEDIA_TYPE = "text/event-stream"
 _RECONNECT = 2_000
 """Milliseconds after which a browser reconnects."""
-_HEARD_WITHIN = 1.0
+_CLOSE_SECONDS = 1.0
 """Seconds in which a client must read the end of its stream."""
 
 
@@ -39,43 +39,43 @@ class EventStream(StreamingResponse):
         self._here = here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs until the client disconnects, its token ends, or the server stops."""
+        """Run until the client disconnects, its token ends, or the server stops."""
         with self._here.open_stream():
-            over = asyncio.ensure_future(_end_of_stream(self._request, self._here))
-            self.body_iterator = _told(self._events, over)
-            telling = asyncio.ensure_future(super().__call__(scope, receive, send))
+            ending = asyncio.ensure_future(_end_of_stream(self._request, self._here))
+            self.body_iterator = _chunks(self._events, ending)
+            sending = asyncio.ensure_future(super().__call__(scope, receive, send))
             try:
-                await asyncio.wait({telling, over}, return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.wait({telling}, timeout=_HEARD_WITHIN)
-                if not telling.done():
+                await asyncio.wait({sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({sending}, timeout=_CLOSE_SECONDS)
+                if not sending.done():
                     raise ClientDisconnect
-                telling.result()
+                sending.result()
             finally:
-                await end(telling, over)
+                await end(sending, ending)
 
 
 async def _end_of_stream(request: Request, here: Platform) -> bytes:
-    """Returns the last comment of the stream when it must end."""
+    """Return the last comment of the stream when it must end."""
     await first_completed(token_ended(request), here.closed())
     if here.closing:
-        return b": the server stops; come back in a moment\n\n"
-    return b": your token is over; come back with another\n\n"
+        return b": the server is shutting down; reconnect in a moment\n\n"
+    return b": your token has expired or was revoked; reconnect with another\n\n"
 
 
-async def _told(events: AsyncIterator[JobEvent | str], over: asyncio.Future[bytes]) -> AsyncIterator[bytes]:
+async def _chunks(events: AsyncIterator[JobEvent | str], ending: asyncio.Future[bytes]) -> AsyncIterator[bytes]:
     yield f"retry: {_RECONNECT}\n\n".encode()
     coming: asyncio.Future[JobEvent | str] | None = None
     try:
         while True:
             coming = asyncio.ensure_future(anext(events))
-            either: set[asyncio.Future[Any]] = {coming, over}
+            either: set[asyncio.Future[Any]] = {coming, ending}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if over.done():
-                yield over.result()
+            if ending.done():
+                yield ending.result()
                 return
             try:
                 found = coming.result()
-            except CursorExpired as error:  # the client is too far behind, and must read everything again
+            except CursorExpired as error:  # the client is too far behind and must start again
                 yield f"event: gap\ndata: {error}\n\n".encode()
                 return
             yield written(found) if isinstance(found, JobEvent) else f": alive\nid: {found}\n\n".encode()
@@ -85,5 +85,5 @@ async def _told(events: AsyncIterator[JobEvent | str], over: asyncio.Future[byte
 
 
 def written(event: JobEvent) -> bytes:
-    """One event in the format of the stream; its JSON has no line breaks."""
+    """An event in the format of the stream; its JSON has no line breaks."""
     return f"id: {event.cursor}\nevent: {event.event}\ndata: {event_view(event).model_dump_json()}\n\n".encode()

@@ -1,4 +1,4 @@
-"""Serves the application with uvicorn: listeners, connection limits, and a graceful shutdown."""
+"""The uvicorn server: listeners, connection limits and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from longshore.server.routes.health import PROBES
 
 _LONGEST_HEAD = 64 * 1024
 _MOST_HEADERS = 100
-_HEAD_PATIENCE = 10.0
+_HEAD_TIMEOUT = 10.0
 """Seconds in which the head of a request must be complete, so that a slow sender does not hold a connection."""
-_WRITE_PATIENCE = 15.0
-"""Seconds between two checks of unsent data: if none was sent meanwhile, the client does not read."""
+_WRITE_TIMEOUT = 15.0
+"""Seconds between two checks of unsent data; if none was sent meanwhile, the client does not read."""
 _LINGER = 2.0
-"""Seconds in which a client that is still sending can read why it need not."""
+"""Seconds in which a client that is still sending can read the response."""
 
 _log = logger("longshore.server")
-_REFUSED = "a request is refused: %d connections are open"
-_ADDRESS_REFUSED = "a request is refused: too many connections are open from %s"
-_CLOSED_AT_ONCE = "a connection is closed: more than twice the allowed connections are open from %s"
+_REFUSED = "request refused: %d connections are open"
+_ADDRESS_REFUSED = "request refused: too many connections are open from %s"
+_CLOSED_AT_ONCE = "connection closed: more than twice the allowed connections are open from %s"
 REPEATED = frozenset({_REFUSED, _ADDRESS_REFUSED, _CLOSED_AT_ONCE})
-"""Messages that are rate-limited, because a flood would log each of them once per request."""
+"""Rate-limited messages; a flood would log them once per request."""
 
 
 class Shared(ServerState):
-    """What the connections of one server share."""
+    """The shared state of all connections of one server."""
 
     stopping = False
 
@@ -57,16 +57,16 @@ class Shared(ServerState):
         self._trusted = trusted
         self._from_address: Counter[str] = Counter()
 
-    def came_from(self, address: str) -> int:
-        """Counts a new connection, and returns how many its address has; 0 for a trusted proxy."""
+    def opened(self, address: str) -> int:
+        """Count a new connection and return the number from its address; 0 for a trusted proxy."""
         if self._is_trusted(address):
             return 0
         place = network_of(address)
         self._from_address[place] += 1
         return self._from_address[place]
 
-    def left(self, address: str) -> None:
-        """A connection from this address was closed."""
+    def closed(self, address: str) -> None:
+        """Count a closed connection."""
         place = network_of(address)
         self._from_address[place] -= 1
         if self._from_address[place] <= 0:
@@ -85,7 +85,7 @@ class Shared(ServerState):
 
 
 class _Arrival:
-    """Whether all of one request is here."""
+    """Whether a whole request has arrived."""
 
     whole = False
 
@@ -94,7 +94,7 @@ class _Arrival:
 
 
 class _AnswerTransport(asyncio.Transport):
-    """The transport that uvicorn writes one answer to; it decides how the connection is closed."""
+    """The transport of one response; it decides how the connection is closed."""
 
     def __init__(self, transport: asyncio.Transport, arrival: _Arrival, linger: Callable[[], None]) -> None:
         super().__init__()
@@ -103,15 +103,15 @@ class _AnswerTransport(asyncio.Transport):
         self._linger = linger
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """As it is."""
+        """Write to the connection."""
         self._transport.write(data)
 
     def is_closing(self) -> bool:
-        """Whether nothing more is sent."""
+        """Whether the connection is closing."""
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """At once only if nothing of the request is still to come."""
+        """Close at once if the request has arrived; otherwise let the client read the response first."""
         if self._arrival.whole:
             self._transport.close()
         else:
@@ -119,9 +119,9 @@ class _AnswerTransport(asyncio.Transport):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP with bounds on a request's head: on its size, on how many headers it has, and on its time.
+    """HTTP with limits on the size, the number of headers and the duration of a request's head.
 
-    What else stands beside the body, between its chunks and behind the last one, may be as much, and nobody reads it.
+    The same limit applies to chunk extensions and trailers, which are discarded.
     """
 
     server_state: Shared
@@ -131,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _unsent = 0
     _arrival: _Arrival
     _beside_body = 0
-    """Bytes since the message began, or since its last piece of body."""
+    """Bytes since the message began, or since the last part of its body."""
     _trailers = 0
     _in_head = False
     _in_message = False
@@ -142,28 +142,28 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         if self.server_state.stopping:
-            transport.close()  # accepted during shutdown: it would never be closed
-        self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would say no in words of its own
+            transport.close()  # accepted during shutdown: uvicorn would never close it
+        self._most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own response is not a problem
         address = self.client[0] if self.client else ""
-        if number := self.server_state.came_from(address):
+        if number := self.server_state.opened(address):
             self._counted = address
             if number > 2 * self.server_state.most_per_address:
                 _log.warning(_CLOSED_AT_ONCE, address)
                 transport.close()
         self._begin_head()
-        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
+        self._looking = self.loop.call_later(_WRITE_TIMEOUT, self._check_reader)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         if self._counted is not None:
-            self.server_state.left(self._counted)
+            self.server_state.closed(self._counted)
             self._counted = None
         for timer in (self._lingering, self._looking):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
         if self.cycle is not None:
-            self.cycle.transport = self.transport  # breaks a reference cycle, so that both are freed at once
+            self.cycle.transport = self.transport  # breaks a reference cycle, so that both are freed immediately
 
     def data_received(self, data: bytes) -> None:
         if self._lingering is not None:
@@ -172,8 +172,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         is_open = self._in_head or self._in_message
         if is_open and self._beside_body > _LONGEST_HEAD and not self.transport.is_closing():
-            self.send_400_response(f"The request's {'head is' if self._in_head else 'trailers are'} too large.")
-        if self.cycle is None or self.cycle.response_complete:  # uvicorn waits for the rest of what has begun for ever
+            self.send_400_response(f"the request's {'head is' if self._in_head else 'trailers are'} too large")
+        if self.cycle is None or self.cycle.response_complete:  # uvicorn has no timeout for an incomplete head
             self._expect_head()
 
     def on_message_begin(self) -> None:
@@ -186,9 +186,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head:
             super().on_header(name, value)
             return
-        self._trailers += 1  # trailers are not headers: nothing has checked them
+        self._trailers += 1  # trailers are unchecked, so they must not become headers
         if self._trailers > _MOST_HEADERS:
-            raise httptools.HttpParserError("there are too many trailers")
+            raise httptools.HttpParserError("too many trailers")
 
     def on_body(self, body: bytes) -> None:
         self._beside_body = 0
@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _LONGEST_HEAD or len(self.headers) > _MOST_HEADERS:
-            raise httptools.HttpParserError("the head is too large")  # which uvicorn answers with 400
+            raise httptools.HttpParserError("the head is too large")  # uvicorn responds with 400
         is_full = self._most is not None and max(len(self.connections), len(self.tasks)) >= self._most
         is_probe = self.url.partition(b"?")[0] in PROBES
         if is_full and not is_probe:
@@ -218,7 +218,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle.transport = _AnswerTransport(self.transport, self._arrival, self.linger)
 
     def send_400_response(self, msg: str) -> None:
-        """Answers bytes that are not a request, with a problem."""
+        """Respond to bytes that are not a request with a problem."""
         answer = problems.bad_request(msg)
         lines = [
             b"HTTP/1.1 400 Bad Request",
@@ -227,12 +227,12 @@ class BoundedProtocol(HttpToolsProtocol):
         ]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
         if self.pipeline or (self.cycle is not None and self.cycle.response_started):
-            self.transport.close()  # other answers may be in progress, and cannot be stopped
+            self.transport.close()  # other responses may be in progress and cannot be stopped
         else:
             self.linger()
 
     def linger(self) -> None:
-        """Stops reading and writing, and closes in a moment: closing at once could lose the answer."""
+        """Stop reading and writing, and close after a delay; closing immediately could lose the response."""
         if self._lingering is not None or self.transport.is_closing():
             return
         self._end_head()
@@ -248,15 +248,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unsent = 0
         super().resume_writing()
 
-    def _look_who_reads(self) -> None:
-        # at all other times more may have been added meanwhile than was taken
+    def _check_reader(self) -> None:
+        # otherwise new data could hide that the client reads
         nothing_is_added = self.flow.write_paused or self.transport.is_closing()
         unsent = self.transport.get_write_buffer_size() if nothing_is_added else 0
         if unsent and unsent == self._unsent:
             self.transport.abort()
             return
         self._unsent = unsent
-        self._looking = self.loop.call_later(_WRITE_PATIENCE, self._look_who_reads)
+        self._looking = self.loop.call_later(_WRITE_TIMEOUT, self._check_reader)
 
     def _begin_head(self) -> None:
         if not self._in_head:
@@ -266,7 +266,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         if self._timer is None and not self.transport.is_closing() and self._lingering is None:
-            self._timer = self.loop.call_later(_HEAD_PATIENCE, self.transport.close)
+            self._timer = self.loop.call_later(_HEAD_TIMEOUT, self.transport.close)
 
     def _end_head(self) -> None:
         self._in_head = False
@@ -278,15 +278,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
 _KEEP_ALIVE = 30
 _BACKLOG = 512
-_LAST_WORDS = 1.0
-"""Seconds in which a request that is cancelled at shutdown must be answered."""
+_CANCELLED_RESPONSE_TIMEOUT = 1.0
+"""Seconds for responses to requests that the shutdown cancels."""
 
-OBJECTS_A_ROUND = 50_000
-"""See `settle_in`: a process that only serves leaves no cycles behind, and a batch of 1,000 jobs is many objects."""
+GC_THRESHOLD = 50_000
+"""See `tune_garbage_collector`: a server creates no reference cycles, and a batch of jobs is many objects."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it; a name other than localhost might lead anywhere."""
+    """Whether only this machine can reach the host; a name other than localhost may resolve to any address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -294,12 +294,12 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, gate: Gate) -> None:
-    """Refuses a public address without authentication."""
+    """Refuse a public address without authentication."""
     if not is_loopback(host) and not gate.authenticates:
         raise InvalidArgument(
             "host",
-            f"{host} is reached from other machines, and this server asks nobody who they are; "
-            "serve on 127.0.0.1, or have it ask for tokens",
+            f"{host} is reachable from other machines, and this server does not require tokens; "
+            "serve on 127.0.0.1, or require tokens",
         )
 
 
@@ -308,9 +308,9 @@ _LARGE_BLOCK = 256 * 1024
 
 
 def return_large_blocks(app: FastAPI) -> None:
-    """Makes the C library return large free blocks to the system at once; for a process that only serves.
+    """Make the C library return large free blocks to the system immediately; for a process that only serves.
 
-    By default glibc keeps them: after a flood of large bodies the process held 160 MB more, now 50 MB.
+    By default glibc keeps them: after a flood of large bodies the process held 160 MB more, with this 50 MB.
     """
     try:
         mallopt, trim = ctypes.CDLL(None).mallopt, ctypes.CDLL(None).malloc_trim
@@ -322,7 +322,7 @@ def return_large_blocks(app: FastAPI) -> None:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Handles no signals: the process that runs it does."""
+    """A uvicorn server that leaves signals to the process that runs it."""
 
     def __init__(self, config: uvicorn.Config, shared: Shared, when_ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -331,24 +331,24 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None."""
+        """Capture no signals."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Reports when it accepts requests."""
+        """Start, and report when the server accepts requests."""
         await super().startup(sockets)
         self._when_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stops accepting, pending connections included, and answers requests that run out of time."""
+        """Stop accepting connections, including pending ones, and respond to requests that run out of time."""
         self.server_state.stopping = True
         await super().shutdown(sockets)
         if self.server_state.tasks and not self.force_exit:
-            await asyncio.wait(self.server_state.tasks, timeout=_LAST_WORDS)
+            await asyncio.wait(self.server_state.tasks, timeout=_CANCELLED_RESPONSE_TIMEOUT)
 
 
 class ApiServer:
-    """Serves an application made by `create_app`; runs and closes like a Worker."""
+    """Serves an application made by `create_app`; runs and closes like a Worker. See docs/server.md."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class ApiServer:
         private_key: str | None = None,
         when_ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Binds its address at once, so that a port in use is reported first; 0 is any free port.
+        """Bind its address at once, so that a port in use is reported first; 0 is any free port.
 
         `when_ready` is called with the address as soon as requests are taken.
         """
@@ -393,7 +393,7 @@ class ApiServer:
         self._server = _Uvicorn(config, Shared(options.max_connections_per_address, proxies), self._is_ready)
         self._when_ready = when_ready
         self._ready = asyncio.Event()
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -402,7 +402,7 @@ class ApiServer:
         return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def ready(self) -> None:
-        """Returns when requests are taken."""
+        """Return when requests are taken."""
         await self._ready.wait()
 
     async def run(self) -> None:
@@ -411,12 +411,12 @@ class ApiServer:
             with without_repetition("longshore.server", REPEATED), without_repetition("uvicorn.error"):
                 await self._server.serve(sockets=[self._socket])
         finally:
-            self._platform.begin_to_close()  # requests cancelled from now on are cancelled by the shutdown
+            self._platform.begin_to_close()  # later cancellations of requests come from the shutdown
             self._socket.close()
-            self._over.set()
+            self._ended.set()
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        """Accepts no more requests, ends all streams, and lets open requests finish within the grace period."""
+        """Accept no more requests, ends all streams, and lets open requests finish within the grace period."""
         self._platform.begin_to_close()
         if grace is not None:
             seconds = check_duration("grace", grace, positive=False) / SECOND
@@ -425,7 +425,7 @@ class ApiServer:
         self._server.should_exit = True
         self._server.force_exit = self._server.force_exit or force
         if self._ready.is_set():
-            await self._over.wait()
+            await self._ended.wait()
 
     def _is_ready(self) -> None:
         self._ready.set()
@@ -445,26 +445,24 @@ def _bound(host: str, port: int) -> socket.socket:
             bound.close()
             raise
     except (OSError, OverflowError) as error:
-        raise InvalidArgument(
-            "port", f"{host}:{port} cannot be served on: {error}; choose another with --port"
-        ) from None
+        raise InvalidArgument("port", f"cannot listen on {host}:{port}: {error}; choose another with --port") from None
     return bound
 
 
 def _check_tls(certificate: str | None, private_key: str | None) -> None:
-    """Checks the certificate and its key before the server starts."""
+    """Check the certificate and its key before the server starts."""
     if certificate is None:
         if private_key is not None:
-            raise InvalidArgument("private_key", "is of no use without a certificate")
+            raise InvalidArgument("private_key", "needs a certificate; name it with --tls-certificate")
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
     except ssl.SSLError as error:
         if private_key is None:
-            found = f"{certificate} has no private key in it; name the file that has one, too: --tls-key ({error})"
+            found = f"{certificate} contains no private key; name the file with the key with --tls-key ({error})"
         else:
-            found = f"{private_key} is not the key of the certificate in {certificate} ({error})"
+            found = f"{private_key} does not match the certificate in {certificate} ({error})"
         raise InvalidArgument("private_key", found) from None
     except OSError as error:
         named = certificate if private_key is None else f"{certificate} with the key {private_key}"
-        raise InvalidArgument("certificate", f"{named} cannot be used: {error}") from None
+        raise InvalidArgument("certificate", f"cannot use {named}: {error}") from None

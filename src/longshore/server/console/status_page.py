@@ -1,4 +1,4 @@
-"""The status page: its content, and how templates are rendered."""
+"""The content of the status page, and rendering of templates."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _templates = Environment(
 def page(
     name: str, shown: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
 ) -> HTMLResponse:
-    """The page as an answer."""
-    told = {name: value for name, value in (headers or {}).items() if name.lower() in _HANDED_ON}
-    # with no referrer at all a browser would not say either which page a form was sent from
-    told |= {"Content-Security-Policy": CONTENT_SECURITY, "Referrer-Policy": "same-origin"}
-    return HTMLResponse(render(name, shown), status, told)
+    """Return the page as a response."""
+    kept = {name: value for name, value in (headers or {}).items() if name.lower() in _KEPT_HEADERS}
+    # without any referrer a browser would not send the Origin of a form either
+    kept |= {"Content-Security-Policy": CONTENT_SECURITY, "Referrer-Policy": "same-origin"}
+    return HTMLResponse(render(name, shown), status, kept)
 
 
-_HANDED_ON = frozenset({"www-authenticate", "retry-after"})
+_KEPT_HEADERS = frozenset({"www-authenticate", "retry-after"})
 
 
 def render(name: str, shown: Mapping[str, Any]) -> str:
-    """The page."""
+    """Render a template."""
     return _templates.get_template(name).render(style=_STYLE, **shown)
 
 
@@ -61,21 +61,21 @@ def status_of(
     workers: Sequence[WorkerInfo],
     now: datetime,
 ) -> dict[str, Any]:
-    """All that the template fills in."""
-    by_sight = sorted(workers, key=lambda worker: worker.seen_at or now, reverse=True)
+    """Return the values of the status template."""
+    latest_first = sorted(workers, key=lambda worker: worker.seen_at or now, reverse=True)
     return {
         "at": f"{now:%Y-%m-%d %H:%M:%S} UTC",
         "queues": [_queue(queue) for queue in queues],
         "latest": [_job(job, now) for job in latest],
         "failed": [_job(job, now) for job in failed],
-        "workers": [_worker(worker, now) for worker in by_sight[:_SHOWN_WORKERS]],
+        "workers": [_worker(worker, now) for worker in latest_first[:_SHOWN_WORKERS]],
     }
 
 
 def _queue(queue: QueueInfo) -> dict[str, Any]:
     counts = queue.counts
     completed, dead = counts.get(JobStatus.COMPLETED, 0), counts.get(JobStatus.DEAD, 0)
-    limits = {"running at once": queue.running, "per key": queue.per_key}
+    limits = {"running": queue.running, "per key": queue.per_key}
     return {
         "name": queue.name,
         "waiting": f"{queue.waiting:,}",
@@ -84,7 +84,7 @@ def _queue(queue: QueueInfo) -> dict[str, Any]:
         "dead": f"{dead:,}",
         "other": f"{sum(counts.values()) - queue.waiting - queue.held - completed - dead:,}",
         "paused": queue.paused,
-        "limits": ", ".join(f"{number} {told}" for told, number in limits.items() if number is not None),
+        "limits": ", ".join(f"{name} {number}" for name, number in limits.items() if number is not None),
     }
 
 
@@ -111,7 +111,7 @@ def _worker(worker: WorkerInfo, now: datetime) -> dict[str, Any]:
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long ago, in the largest unit that fits."""
+    """The age in the largest unit that fits."""
     if moment is None:
         return ""
     seconds = max(0, int((now - moment).total_seconds()))

@@ -1,4 +1,4 @@
-"""Events over HTTP: lines of the durable log."""
+"""Events over HTTP."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from longshore.server.models.jobs import view as job_view
 
 
 class EventView(BaseModel):
-    """One line of the durable log; a job's own are in order of `job_seq`."""
+    """One event of the event log. The events of a job are ordered by `job_seq`."""
 
-    cursor: str = Field(description="Ask for what comes after it.")
+    cursor: str = Field(description="Send it as `after` to read the events that follow.")
     event: str = Field(examples=["job.completed"])
     job_id: str | None
     job_seq: int
@@ -30,23 +30,25 @@ class EventView(BaseModel):
     assignee_id: str | None
     actor: str
     occurred_at: datetime
-    detail: dict[str, Any] = Field(description="What this kind of event tells besides; times are RFC 3339.")
+    detail: dict[str, Any] = Field(description="More fields, depending on the event; times are RFC 3339.")
 
 
 class EventPage(BaseModel):
-    """A piece of the durable log, oldest first."""
+    """A page of the event log, oldest first."""
 
     items: list[EventView]
-    next_cursor: str | None = Field(description="After the last one here; what you gave, if there is none.")
+    next_cursor: str | None = Field(
+        description="The cursor after the last event; the one you sent, if the page is empty."
+    )
 
 
 def event_view(event: JobEvent) -> EventView:
-    """From the record."""
+    """The view of an event."""
     return view_of(EventView, event, detail=_shown(event))
 
 
 def _shown(event: JobEvent) -> dict[str, Any]:
-    """The details as JSON: a time instead of the log's microseconds, and a job as elsewhere in the API."""
+    """The detail as JSON, with times instead of microseconds and jobs as `JobView`."""
     if event.event == "job.delayed" and "until" in event.detail:
         return {**event.detail, "until": from_micros(event.detail["until"])}
     if "job" in event.detail:

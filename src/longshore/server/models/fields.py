@@ -1,4 +1,4 @@
-"""Plain values in requests, with their bounds."""
+"""Field types of requests, with their limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from longshore.core.validation import LARGEST, LONGEST_NAME, SMALLEST, check_nam
 
 
 def base64_text(raw: bytes) -> str:
-    """The bytes as base64."""
+    """Encode bytes as base64."""
     return b64encode(raw).decode("ascii")
 
 
@@ -38,7 +38,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def view_of(model: type[M], record: object, **instead: Any) -> M:
-    """A record as a model: its attributes of the same names, and these fields instead or besides."""
+    """Build a model from the attributes of a record; `instead` replaces or adds fields."""
     names, read = _shared(model, tuple(instead))
     instead.update(zip(names, read(record), strict=True))
     return model.model_construct(**instead)
@@ -46,7 +46,7 @@ def view_of(model: type[M], record: object, **instead: Any) -> M:
 
 @lru_cache
 def _shared(model: type[BaseModel], instead: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[object], Any]]:
-    """The names that a model shares with its record, at least two, and what reads them."""
+    """The field names of the model that the record has, at least two, and their getter."""
     names = tuple(name for name in model.model_fields if name not in instead)
     return names, attrgetter(*names)
 
@@ -55,7 +55,7 @@ _DATE_FIRST = re.compile(r"\d{4}-\d\d-\d\d[Tt ]")
 
 
 def checked_by(check: Callable[[str, Any], Any]) -> BeforeValidator:
-    """Refuses what `check` refuses, with the same message."""
+    """Refuse what `check` refuses, with the same message."""
 
     def checked(value: Any) -> Any:
         try:
@@ -70,7 +70,7 @@ def checked_by(check: Callable[[str, Any], Any]) -> BeforeValidator:
 def _seconds(positive: bool) -> BeforeValidator:
     def check(field: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidArgument(field, "must be a number of seconds, like 300")
+            raise InvalidArgument(field, "must be a number of seconds, such as 300")
         check_duration(field, value, positive=positive)
 
     return checked_by(check)
@@ -81,7 +81,7 @@ def _number(least: int) -> BeforeValidator:
 
 
 def _moment(value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo) -> datetime:
-    """The time; pydantic would take a number, also one in quotes, for seconds since 1970."""
+    """Read a time. Pydantic alone would read numbers, even quoted ones, as seconds since 1970."""
     if isinstance(value, datetime) or (isinstance(value, str) and _DATE_FIRST.match(value)):
         try:
             moment: datetime = read(value)
@@ -90,13 +90,13 @@ def _moment(value: Any, read: ValidatorFunctionWrapHandler, info: ValidationInfo
         else:
             return moment
     instead = "; for a duration use delay" if info.field_name == "run_at" else ""
-    raise PydanticCustomError("moment", f"must be a time with its zone, like 2026-05-01T12:00:00Z{instead}")
+    raise PydanticCustomError("moment", f"must be a time with a zone, such as 2026-05-01T12:00:00Z{instead}")
 
 
 def _kept(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
     try:
         return read(value)
-    except ValidationError:  # one for each of the two that it may be, neither of which tells of the other
+    except ValidationError:  # pydantic reports the two types separately
         raise PydanticCustomError("kept", "must be true, false, or how many to keep") from None
 
 

@@ -1,4 +1,4 @@
-"""Jobs and flows over HTTP: what a client sends, and what it is shown."""
+"""Jobs and flows over HTTP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ State = Literal["CREATED", "QUEUED", "RUNNING", "SUCCESS", "RETRY", "DEAD", "CAN
 
 
 class LeaseView(BaseModel):
-    """Who holds it until when; the token that proves it is the worker's alone."""
+    """The lease of a running job, without its token, which only the worker has."""
 
     epoch: int
     expires_at: datetime | None
@@ -48,14 +48,14 @@ class LeaseView(BaseModel):
 
 
 class JobSummary(BaseModel):
-    """A job as lists show it, without what it carries."""
+    """A job in a list, without data and result."""
 
     id: str
     uid: int
     queue: str
     type: str
     status: JobStatus
-    state: State = Field(description="The platform's word for where it stands.", examples=["QUEUED"])
+    state: State = Field(description="The status in a shorter vocabulary.", examples=["QUEUED"])
     tags: list[str]
     priority: int
     lifo: bool
@@ -84,14 +84,14 @@ class JobSummary(BaseModel):
 
 
 class JobView(JobSummary):
-    """A job with all that is known of it."""
+    """A job with all of its fields."""
 
-    data: Any = Field(description="Its arguments; null if they are not JSON, and then data_base64 has them.")
+    data: Any = Field(description="The arguments; null if they are not JSON: see data_base64.")
     data_base64: str | None
-    result: Any = Field(description="What it gave back; null if that is not JSON, and then result_base64 has it.")
+    result: Any = Field(description="The result; null if it is not JSON: see result_base64.")
     result_base64: str | None
-    checkpoint: Any = Field(description="Its last checkpoint; bytes are shown in base64.")
-    delay: float | None = Field(description="Seconds, as given.")
+    checkpoint: Any = Field(description="The last checkpoint; bytes are base64.")
+    delay: float | None = Field(description="Seconds, as requested.")
     timeout: float | None = Field(description="Seconds.")
     depends_on: list[str]
     on_dependency_failure: DependencyPolicy
@@ -99,14 +99,14 @@ class JobView(JobSummary):
 
 
 class JobPage(BaseModel):
-    """One page of the jobs that match."""
+    """A page of matching jobs."""
 
     items: list[JobSummary]
-    next_cursor: str | None = Field(description="Ask again with this for the next page; null on the last.")
+    next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null on the last page.")
 
 
 class LogLine(BaseModel):
-    """A line a job wrote."""
+    """A line of a job's log."""
 
     number: int
     at: datetime
@@ -115,13 +115,13 @@ class LogLine(BaseModel):
 
 
 class LogLines(BaseModel):
-    """The log entries after the given number."""
+    """The log lines after the given number."""
 
     items: list[LogLine]
 
 
 class ProgressView(BaseModel):
-    """How far a job is, as it said last."""
+    """The last reported progress of a job."""
 
     status: JobStatus
     state: State
@@ -130,7 +130,7 @@ class ProgressView(BaseModel):
 
 
 class ReasonView(BaseModel):
-    """One reason why a job is not running, with what to do; the meaning of `kind` never changes."""
+    """One reason why a job is not running, with a remedy. The meaning of `kind` never changes."""
 
     kind: ReasonKind
     text: str = Field(description="For people.")
@@ -138,7 +138,7 @@ class ReasonView(BaseModel):
 
 
 class ExplanationView(BaseModel):
-    """Why a job is not running now: all reasons, the one to begin with first."""
+    """All reasons why a job is not running, the most important first."""
 
     job_id: str
     status: JobStatus
@@ -146,23 +146,23 @@ class ExplanationView(BaseModel):
     reasons: list[ReasonView]
 
 
-# -- from the records
+# -- views of records
 
 
 def summary(job: Job, now: datetime) -> JobSummary:
-    """A job as lists show it."""
+    """The view of a job in a list."""
     return view_of(JobSummary, job, **_common(job, now))
 
 
 def view(job: Job, now: datetime) -> JobView:
-    """A job as it is shown alone."""
+    """The full view of a job."""
     data, data_base64 = readable("data", job.payload)
     result, result_base64 = readable("result", job.result)
     return _view(job, now, data=data, data_base64=data_base64, result=result, result_base64=result_base64)
 
 
 def written_view(job: Job, now: datetime) -> bytes:
-    """The same as JSON, for a large job: its data and result are checked and copied, not parsed and written again."""
+    """The full view as JSON, for a large job: data and result are checked and copied, not parsed and written again."""
     data_base64, result_base64 = readable("data", job.payload)[1], readable("result", job.result)[1]
     shown = _view(job, now, data=None, result=None, data_base64=data_base64, result_base64=result_base64)
     written = shown.model_dump_json(exclude={"data", "result"}).encode()
@@ -186,7 +186,7 @@ def _view(job: Job, now: datetime, **carried: Any) -> JobView:
 
 
 def shown_options(job: Job) -> dict[str, Any]:
-    """The options of the job without the server's own notes."""
+    """The options of the job without those that the server adds."""
     return {name: value for name, value in job.options.items() if name not in (REQUEST, RESULTS_FROM)}
 
 
@@ -200,7 +200,7 @@ def _common(job: Job, now: datetime) -> dict[str, Any]:
 
 
 def readable(field: str, stored: bytes | None) -> tuple[Any, str | None]:
-    """The JSON inside, or the bytes themselves where a program of another kind stored them."""
+    """Return the value if the bytes are JSON, otherwise the bytes as base64."""
     if stored is None:
         return None, None
     try:
@@ -217,21 +217,21 @@ Jitter = Annotated[StrictFloat, checked_by(check_jitter)]
 
 
 class Backoff(BaseModel):
-    """How long to wait between one try and the next."""
+    """The wait between two attempts of a job."""
 
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["fixed", "exponential"]
-    delay: Seconds = Field(description="Seconds before the first repeat.")
-    cap: Seconds | None = Field(None, description="Seconds it never exceeds.")
-    jitter: Jitter = Field(0.0, ge=0, le=1, description="How much of it, as a share, is left to chance.")
+    delay: Seconds = Field(description="Seconds before the first retry.")
+    cap: Seconds | None = Field(None, description="The longest wait in seconds.")
+    jitter: Jitter = Field(0.0, ge=0, le=1, description="The random share of the wait, from 0 to 1.")
 
 
 _TYPES: Mapping[Any, tuple[Any, str]] = {
     int: (Count, ""),
     bool: (StrictBool, ""),
     str | None: (Name | None, ""),
-    int | None: (Count | None, " Null is no limit."),
+    int | None: (Count | None, " Null means no limit."),
     bool | int: (Kept, " True, or how many to keep."),
     Duration | None: (Seconds | None, " In seconds."),
     Moment | None: (Time | None, ""),
@@ -240,9 +240,9 @@ _TYPES: Mapping[Any, tuple[Any, str]] = {
     Dependencies: (Annotated[Names, Field(max_length=MOST_NAMES)], ""),
     DependencyPolicy: (DependencyPolicy, ""),
 }
-"""The field of a request for an option, by the option's type, and what to add to its description."""
+"""The field type and the end of the description, by the type of an option."""
 _BOUNDS: Mapping[str, Any] = {"priority": Number, "timeout": SomeSeconds | None}
-"""Options whose bounds are others than those of their type."""
+"""Options with other limits than those of their type."""
 
 
 def _fields(names: Iterable[str]) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _fields(names: Iterable[str]) -> dict[str, Any]:
     for name in names:
         option = OPTIONS[name]
         type_, more = _TYPES[option.type]
-        many: Any = {"default_factory": list, "json_schema_extra": {"default": []}}  # faster than a default to copy
+        many: Any = {"default_factory": list, "json_schema_extra": {"default": []}}  # faster than copying a default
         default = many if option.default == () else {"default": option.default}
         fields[name] = (_BOUNDS.get(name, type_), Field(**default, description=f"{option.help}{more}"))
     return fields
@@ -261,15 +261,15 @@ _RepeatedJob = create_model("_RepeatedJob", **_fields(RepeatedJobOptions.__annot
 _OneJob = create_model("_OneJob", **_fields(("run_at", "expires_at", "depends_on", "on_dependency_failure")))
 
 
-class JobSettings(_RepeatedJob):  # type: ignore[misc, valid-type]  # pydantic makes it from the table of options
-    """Options of a job, or of the jobs a schedule makes."""
+class JobSettings(_RepeatedJob):  # type: ignore[misc, valid-type]  # created from the table of options
+    """Options of a job, or of the jobs of a schedule."""
 
     model_config = ConfigDict(extra="forbid")
 
-    queue: Name = Field("default", description="Where it waits.")
+    queue: Name = Field("default", description="The queue of the job.")
 
     def options(self) -> dict[str, Any]:
-        """As `job_from` takes them."""
+        """Return the keyword arguments of `job_from`."""
         given = dict(self)
         if self.backoff is not None:
             given["backoff"] = self.backoff.model_dump(exclude_none=True)
@@ -277,7 +277,7 @@ class JobSettings(_RepeatedJob):  # type: ignore[misc, valid-type]  # pydantic m
 
 
 class NewJob(JobSettings, _OneJob):  # type: ignore[misc, valid-type]  # as above
-    """A job to be run."""
+    """A job to enqueue, with its options."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -289,25 +289,25 @@ class NewJob(JobSettings, _OneJob):  # type: ignore[misc, valid-type]  # as abov
         },
     )
 
-    type: Name = Field(description="Which task runs it.")
-    data: Any = Field(None, description="Its arguments: any JSON.")
+    type: Name = Field(description="The name of the task.")
+    data: Any = Field(None, description="The task's arguments: any JSON.")
     id: Name | None = Field(None, description=OPTIONS["job_id"].help)
 
     def options(self) -> dict[str, Any]:
-        """As above."""
+        """Return the keyword arguments of `job_from`."""
         given = super().options()
         given["job_id"] = given.pop("id")
         return given
 
 
 class BatchJob(NewJob):
-    """One of the jobs of a batch."""
+    """One job of a batch."""
 
-    idempotency_key: Name | None = Field(None, description="As the header Idempotency-Key, for this job alone.")
+    idempotency_key: Name | None = Field(None, description="Like the header Idempotency-Key, for this job only.")
 
 
 class NewJobs(BaseModel):
-    """Jobs to be stored together: all of them or none."""
+    """Jobs to store in one transaction: all of them or none."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -318,7 +318,7 @@ class NewJobs(BaseModel):
 
 
 class Accepted(BaseModel):
-    """A job that is stored durably and will be run."""
+    """A job that is stored durably."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -342,13 +342,13 @@ class Accepted(BaseModel):
 
 
 class AcceptedJobs(BaseModel):
-    """The jobs that are stored and will be run, in the order in which they were sent."""
+    """The stored jobs, in the order of the request."""
 
     jobs: list[Accepted]
 
 
 class StepView(BaseModel):
-    """One step of a flow, which is a job."""
+    """One step of a flow; each step is a job."""
 
     name: str
     job_id: str
@@ -359,7 +359,7 @@ class StepView(BaseModel):
 
 
 class FlowView(BaseModel):
-    """A flow as it stands: how far it is, step by step."""
+    """The state of a flow and of its steps."""
 
     id: str
     name: str
@@ -371,6 +371,6 @@ class FlowView(BaseModel):
 
 
 def flow_view(flow: FlowStatus) -> FlowView:
-    """From the record."""
+    """The view of a flow."""
     steps = [view_of(StepView, step, waits_for=list(step.waits_for)) for step in flow.steps]
     return view_of(FlowView, flow, counts=dict(flow.counts), steps=steps)

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: what is repeated, and when."""
+"""Schedules over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longshore.server.models.jobs import JobSettings, JobView, view
 
 
 class RepeatBody(BaseModel):
-    """When to repeat: exactly one of `cron` and `every`."""
+    """The times of a schedule: exactly one of `cron` and `every`."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"cron": "30 2 * * *", "tz": "Europe/Berlin"}, {"every": 60}]}
@@ -29,23 +29,25 @@ class RepeatBody(BaseModel):
     on_gap: Literal["next", "skip"] = "next"
     on_overlap: Literal["first", "second", "both"] = "first"
     catch_up: Literal["none", "last", "all"] = "last"
-    immediate: StrictBool = Field(False, description="Whether a new schedule runs at once.")
+    immediate: StrictBool = Field(False, description="Whether a new schedule runs once immediately.")
 
     def repeat(self) -> Repeat:
-        """As a schedule takes it."""
+        """Return the `Repeat`."""
         return Repeat(**dict(self))
 
 
 class PatternJob(JobSettings):
-    """The job that a schedule makes again and again."""
+    """The job that a schedule enqueues at each occurrence."""
 
     type: Name
     data: Any = None
-    expires_after: Seconds | None = Field(None, description="Seconds after its planned time; not started later.")
+    expires_after: Seconds | None = Field(
+        None, description="Seconds after the planned time, after which it does not start."
+    )
 
 
 class SchedulePut(BaseModel):
-    """A schedule to store, or to change."""
+    """A schedule to create or change."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -54,11 +56,11 @@ class SchedulePut(BaseModel):
 
     job: PatternJob
     repeat: RepeatBody
-    paused: StrictBool | None = Field(None, description="Left out, it stays as it is.")
+    paused: StrictBool | None = Field(None, description="Default: no change.")
 
 
 class ScheduleView(BaseModel):
-    """A schedule as it stands: what it makes, when, and when it last did."""
+    """A schedule: its job, its times and its last run."""
 
     id: str
     queue: str
@@ -76,19 +78,19 @@ class ScheduleView(BaseModel):
 
 
 class ScheduleList(BaseModel):
-    """All schedules the caller may see, sorted by id."""
+    """All schedules that the caller may see, sorted by id."""
 
     items: list[ScheduleView]
 
 
 class Times(BaseModel):
-    """The next planned times, the nearest first."""
+    """The next occurrences, the nearest first."""
 
     items: list[datetime]
 
 
 def schedule_view(schedule: Schedule, now: datetime) -> ScheduleView:
-    """From the record."""
+    """The view of a schedule."""
     repeat = schedule.repeat
     every = repeat.every.total_seconds() if isinstance(repeat.every, timedelta) else None
     return view_of(

@@ -14,7 +14,7 @@ ScopeName = Literal["read", "submit", "work", "admin"]
 
 
 class TokenRequest(BaseModel):
-    """A token to be made."""
+    """The properties of a new token."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -23,12 +23,12 @@ class TokenRequest(BaseModel):
         },
     )
 
-    name: Name = Field(description="Recorded as the actor of what is changed with it.")
+    name: Name = Field(description="The actor that events record for this token.")
     scopes: list[ScopeName] = Field(min_length=1, max_length=4)
     queues: Names | None = Field(
-        None, min_length=1, max_length=1_000, description="The only queues it is good for; left out, all."
+        None, min_length=1, max_length=1_000, description="The queues it is limited to. Default: all queues."
     )
-    expires_in: SomeSeconds | None = Field(None, description="Seconds; left out, it does not expire.")
+    expires_in: SomeSeconds | None = Field(None, description="Lifetime in seconds. Default: no expiry.")
 
 
 class TokenView(BaseModel):
@@ -42,28 +42,28 @@ class TokenView(BaseModel):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    last_used_at: datetime | None = Field(description="Within a minute.")
+    last_used_at: datetime | None = Field(description="Accurate to one minute.")
 
 
 class NewTokenView(TokenView):
-    """A token that was just made."""
+    """A new token with its secret."""
 
-    token: str = Field(description="The secret itself. It is told now, and never again.")
+    token: str = Field(description="The secret. This is the only response that contains it.")
 
 
 class TokenList(BaseModel):
-    """All tokens the caller may see, also those that are over."""
+    """All tokens that the caller may see, including expired and revoked ones."""
 
     items: list[TokenView]
 
 
 def token_view(token: Token, now: datetime) -> TokenView:
-    """Without its hash."""
+    """The view of a token, without its hash."""
     return view_of(TokenView, token, **_listed(token, now))
 
 
 def new_token_view(token: Token, secret: str, now: datetime) -> NewTokenView:
-    """With its secret."""
+    """The view of a new token, with its secret."""
     return view_of(NewTokenView, token, **_listed(token, now), token=secret)
 
 

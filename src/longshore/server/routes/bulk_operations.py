@@ -23,7 +23,7 @@ MOST = 100_000
 
 
 class BulkBody(BaseModel):
-    """What to do, to which jobs."""
+    """An action and the jobs it applies to."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -32,40 +32,41 @@ class BulkBody(BaseModel):
 
     action: Literal["cancel", "retry", "promote", "delete"]
     filter: FilterBody = Field(description="At least one condition.")
-    dry_run: StrictBool = Field(False, description="Only count.")
-    limit: StrictInt = Field(10_000, ge=1, le=MOST, description="Jobs to act upon at most.")
+    dry_run: StrictBool = Field(False, description="Only count the matching jobs.")
+    limit: StrictInt = Field(10_000, ge=1, le=MOST, description="The most jobs to change.")
 
 
 class RetryAllBody(BaseModel):
-    """Which dead letters to bring back."""
+    """The dead letters to retry."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"filter": {"types": ["pay"]}}]})
 
     filter: FilterBody = Field(
-        default_factory=lambda: FilterBody.model_validate({}), description="At least one condition, or else `all`."
+        default_factory=lambda: FilterBody.model_validate({}),
+        description="At least one condition, unless `all` is true.",
     )
-    all: StrictBool = Field(False, description="That every dead letter is meant, where the filter has no condition.")
-    dry_run: StrictBool = Field(False, description="Only count.")
-    reset: StrictBool = Field(True, description="Whether their failures and crashes are counted anew.")
-    limit: StrictInt = Field(10_000, ge=1, le=MOST, description="Jobs to bring back at most.")
+    all: StrictBool = Field(False, description="Retry every dead letter; allows an empty filter.")
+    dry_run: StrictBool = Field(False, description="Only count the matching jobs.")
+    reset: StrictBool = Field(True, description="Whether to reset the counts of failures and crashes.")
+    limit: StrictInt = Field(10_000, ge=1, le=MOST, description="The most jobs to retry.")
 
 
 class BulkAnswer(BaseModel):
-    """The result of an operation on all jobs that match a filter."""
+    """The result of an action on all jobs that match a filter."""
 
     action: str
     dry_run: bool
-    matched: int = Field(description="Jobs that match, in a status in which this can be done to them.")
-    changed: int = Field(description="Jobs it was done to; fewer if somebody else was first. 0 in a dry run.")
-    more: bool = Field(description="Whether more of them match than the limit let through: ask again.")
+    matched: int = Field(description="Matching jobs in a status to which the action applies.")
+    changed: int = Field(description="Changed jobs; fewer if another process changed some first. 0 in a dry run.")
+    more: bool = Field(description="Whether more jobs match than `limit`; if so, send the request again.")
 
 
-@router.post("/jobs/bulk", tags=["jobs"], summary="Act on all jobs that match")
+@router.post("/jobs/bulk", tags=["jobs"], summary="Change all jobs that match")
 @needs(Scope.ADMIN)
 async def act_on_jobs(body: BulkBody, here: Here, caller: Calling) -> BulkAnswer:
-    """Cancels, retries, promotes or deletes whatever matches and is in a status for it. Try it with `dry_run` first."""
+    """Cancel, retry, promote or delete all matching jobs whose status allows it. Use `dry_run` to count them first."""
     if body.filter.is_empty:
-        raise InvalidArgument("filter", "needs at least one condition, so that no slip of the hand meets every job")
+        raise InvalidArgument("filter", "needs at least one condition, so that no mistake changes every job")
     report = await act_on_all(
         here.queue, body.action, body.filter.filter(caller), most=body.limit, dry_run=body.dry_run, actor=caller.name
     )
@@ -74,23 +75,23 @@ async def act_on_jobs(body: BulkBody, here: Here, caller: Calling) -> BulkAnswer
     )
 
 
-@router.get("/dead-letters", tags=["dead letters"], summary="Jobs that failed for good")
+@router.get("/dead-letters", tags=["dead letters"], summary="List dead letters")
 @needs(Scope.READ)
 async def list_dead_letters(
     here: Here, caller: Calling, wanted: InAnyStatus, limit: Limit = 100, cursor: Cursor = None
 ) -> JobPage:
-    """Lists DEAD jobs that match every condition, newest first; `status` is not a parameter."""
+    """List the DEAD jobs that match all conditions, newest first. `status` is not a parameter."""
     dead = wanted.model_copy(update={"statuses": [JobStatus.DEAD]})
     return await page_of(here, dead.filter(caller), limit, cursor)
 
 
-@router.post("/dead-letters/retry", tags=["dead letters"], summary="Bring dead letters back")
+@router.post("/dead-letters/retry", tags=["dead letters"], summary="Retry dead letters")
 @needs(Scope.ADMIN)
 async def retry_dead_letters(here: Here, caller: Calling, body: RetryAllBody | None = None) -> BulkAnswer:
-    """Returns all dead jobs that match to their queues, with the caller as the actor; every one with `all`."""
+    """Return all matching dead jobs to their queues, or every dead job with `all`. The caller is the actor."""
     body = body or RetryAllBody.model_validate({})  # so that a request without a body gets the error below
     if body.filter.is_empty and not body.all:
-        raise InvalidArgument("filter", 'needs at least one condition; for every dead letter say {"all": true}')
+        raise InvalidArgument("filter", 'needs at least one condition; for every dead letter send {"all": true}')
     report = await act_on_all(
         here.queue,
         "retry",

@@ -1,4 +1,4 @@
-"""Enqueues jobs: one, or up to a thousand at once."""
+"""Enqueue one job, or up to 1,000 in one request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Job
 from longshore.core.tokens import Scope
-from longshore.core.validation import compact_patiently, write_patiently
+from longshore.core.validation import compact_incrementally, dumps_incrementally
 from longshore.server.accept import JobMaker, fingerprint
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
 from longshore.server.body_limits import release
@@ -36,13 +36,13 @@ def _key(description: str, longest: int) -> Any:
 
 IdempotencyKey = Annotated[
     str | None,
-    _key("Makes the request safe to repeat: the same key gives the same job, even if the answer was lost.", 255),
+    _key("Makes the request safe to repeat: the same key returns the same job, even after a lost response.", 255),
 ]
 BatchKey = Annotated[
     str | None,
-    _key("As for one job. Each job of a queue gets it with a number appended: order-1047/0, /1 …", 250),
+    _key("As for one job. Each job of a queue gets the key with a number: order-1047/0, order-1047/1 …", 250),
 ]
-_LOCATION = {"Location": {"description": "Where the job can be looked at.", "schema": {"type": "string"}}}
+_LOCATION = {"Location": {"description": "The path of the job.", "schema": {"type": "string"}}}
 
 
 @router.post(
@@ -56,10 +56,10 @@ _LOCATION = {"Location": {"description": "Where the job can be looked at.", "sch
 async def submit_job(
     body: NewJob, request: Request, here: Here, caller: Calling, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Stores the job durably, accepts it, and answers; it is run in the background.
+    """Store the job durably and respond; a worker runs it later.
 
-    Send an Idempotency-Key, and repeat the request until it is answered: there will be one job. The same key with
-    another body is refused with 422.
+    Send an Idempotency-Key and repeat the request until you get a response: only one job is created. The same key with
+    a different body is refused with 422.
     """
     _check_one_key(request)
     caller.check_queue(body.queue)
@@ -86,9 +86,9 @@ async def submit_job(
 async def submit_jobs(
     body: NewJobs, request: Request, here: Here, caller: Calling, idempotency_key: BatchKey = None
 ) -> Response:
-    """Stores all of them or none, in one transaction.
+    """Store all jobs or none, in one transaction.
 
-    With an Idempotency-Key the whole batch is safe to repeat; a job that has an `idempotency_key` keeps it.
+    With an Idempotency-Key you can repeat the whole batch safely. A job with its own `idempotency_key` keeps that key.
     """
     _check_one_key(request)
     made = (body, request, caller, idempotency_key)
@@ -105,7 +105,7 @@ async def submit_jobs(
 
 def _check_one_key(request: Request) -> None:
     if len(request.headers.getlist("idempotency-key")) > 1:
-        raise InvalidArgument("Idempotency-Key", "was sent more than once; a request has one")
+        raise InvalidArgument("Idempotency-Key", "was sent more than once; send it once")
 
 
 def _one_job(body: NewJob, request: Request, key: str | None) -> Job:
@@ -122,8 +122,8 @@ def _all_jobs(body: NewJobs, request: Request, caller: Caller, batch_key: str | 
         caller.check_queue(spec.queue)
         key, hashed = spec.idempotency_key, ""
         if key is None and batch_key is not None:
-            # Each key stands for the whole body. Keys belong to a queue and are numbered within it, so two bodies
-            # with the same key and a queue in common meet in its first job, whatever their other jobs are.
+            # Keys belong to a queue and are numbered within it, so two different bodies with the same key and a
+            # common queue conflict on the first job of that queue.
             key, hashed = f"{batch_key}/{places[spec.queue]}", whole
             places[spec.queue] += 1
         elif key is not None or spec.id is not None:
@@ -136,9 +136,9 @@ def _all_jobs(body: NewJobs, request: Request, caller: Caller, batch_key: str | 
 
 
 def _maker(request: Request) -> JobMaker:
-    return JobMaker(compact_patiently) if request.state.large else JobMaker()
+    return JobMaker(compact_incrementally) if request.state.large else JobMaker()
 
 
 def _fingerprint(request: Request, body: Any) -> str:
-    """The fingerprint of the body as it came, or of a part of it."""
-    return fingerprint(body, write_patiently) if request.state.large else fingerprint(body)
+    """The fingerprint of the body as sent, or of a part of it."""
+    return fingerprint(body, dumps_incrementally) if request.state.large else fingerprint(body)

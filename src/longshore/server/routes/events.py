@@ -1,4 +1,4 @@
-"""The event log by pages and live, and the audit of who did what."""
+"""The event log in pages and as streams, and the audit log."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from longshore.server.sse import MEDIA_TYPE, EventStream
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=GuardedRoute)
 
-After = Annotated[str | None, Query(max_length=1_000, description="A cursor; left out, from the start of the log.")]
-Limit = Annotated[int, Query(ge=1, le=1_000, description="Events on a page.")]
+After = Annotated[str | None, Query(max_length=1_000, description="A cursor. Default: the start of the log.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="The most events on a page.")]
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", max_length=1_000, description="The cursor to go on from; browsers send it."),
+    Header(alias="Last-Event-ID", max_length=1_000, description="The cursor to resume from; browsers send it."),
 ]
-Since = Annotated[str | None, Query(max_length=1_000, description="As Last-Event-ID, for the first time.")]
-OnlyNamed = Annotated[list[str] | None, Query(max_length=50, description="Only events of these names.")]
+Since = Annotated[
+    str | None, Query(max_length=1_000, description="The cursor to start from, if there is no Last-Event-ID.")
+]
+OnlyNamed = Annotated[list[str] | None, Query(max_length=50, description="Only events with these names.")]
 WithJobs = Annotated[
     bool, Query(description="Load the job of job.added and job.active, and the result of job.completed, into `detail`.")
 ]
@@ -39,20 +41,20 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/events", summary="Read the log", responses=refusals(410))
+@router.get("/events", summary="Read the event log", responses=refusals(410))
 @needs(Scope.READ)
 async def read_events(
     here: Here,
     caller: Calling,
     after: After = None,
     limit: Limit = 100,
-    queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
-    job_id: Annotated[Name | None, Query(description="Only of this job.")] = None,
+    queue: Annotated[Name | None, Query(description="Only events of this queue.")] = None,
+    job_id: Annotated[Name | None, Query(description="Only events of this job.")] = None,
 ) -> EventPage:
-    """Events after a cursor, oldest first; none is ever skipped, however late it was committed.
+    """Return events after a cursor, oldest first. No event is skipped, even if it was committed late.
 
-    `next_cursor` is where to go on, also later: the end is reached when it is the cursor you sent. For a caller who is
-    bound to several queues a page may be short although more follow.
+    Continue with `next_cursor`, now or later. You are at the end when it equals the cursor you sent. If your token is
+    limited to several queues, a page may be short although more events follow.
     """
     wanted = await _wanted(here, caller, queue, job_id, None)
     passes = None if wanted.queues is None or wanted.only_queue is not None else wanted.has
@@ -61,7 +63,7 @@ async def read_events(
 
 @router.get(
     "/events/stream",
-    summary="Follow the log",
+    summary="Stream the event log",
     response_class=EventStream,
     status_code=200,
     responses={**refusals(410), **_STREAM},
@@ -71,30 +73,32 @@ async def stream_events(
     request: Request,
     here: Here,
     caller: Calling,
-    queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
-    job_id: Annotated[Name | None, Query(description="Only of this job.")] = None,
+    queue: Annotated[Name | None, Query(description="Only events of this queue.")] = None,
+    job_id: Annotated[Name | None, Query(description="Only events of this job.")] = None,
     event: OnlyNamed = None,
     jobs: WithJobs = False,
     after: Since = None,
     last_event_id: LastEventId = None,
 ) -> EventStream:
-    """Server-sent events from now on, or from where the last stream broke off. Each `id` is a cursor."""
+    """Stream server-sent events from now on, or from a cursor. Each `id` is a cursor."""
     wanted = dataclasses.replace(await _wanted(here, caller, queue, job_id, event), jobs=jobs)
     return await _stream(request, here, last_event_id, after, wanted)
 
 
-@router.get("/jobs/{job_id:name}/events", summary="A job's history", responses=refusals(404, 410))
+@router.get("/jobs/{job_id:name}/events", summary="Get the events of a job", responses=refusals(404, 410))
 @needs(Scope.READ)
 async def get_history(job_id: JobId, here: Here, caller: Calling, after: After = None, limit: Limit = 100) -> EventPage:
-    """What happened to it, in order."""
+    """Return the events of a job, oldest first."""
     await here.job(caller, job_id)
-    passes = None if caller.queues is None else lambda event: caller.sees(event.queue)  # its id may have been another's
+    passes = (
+        None if caller.queues is None else lambda event: caller.sees(event.queue)
+    )  # the id may have belonged to a job in another queue
     return await page_of_log(here.backend, after, limit, job_id=job_id, passes=passes)
 
 
 @router.get(
     "/jobs/{job_id:name}/events/stream",
-    summary="Follow a job",
+    summary="Stream the events of a job",
     response_class=EventStream,
     status_code=200,
     responses={**refusals(404, 410), **_STREAM},
@@ -103,7 +107,7 @@ async def get_history(job_id: JobId, here: Here, caller: Calling, after: After =
 async def stream_job(
     job_id: JobId, request: Request, here: Here, caller: Calling, after: Since = None, last_event_id: LastEventId = None
 ) -> EventStream:
-    """What happened to one job from its beginning, or from a cursor on, and whatever happens to it next."""
+    """Stream the events of a job from its first event, or from a cursor, and then as they happen."""
     await here.job(caller, job_id)
     return await _stream(request, here, last_event_id, after, Wanted(caller.queues, job_id), whole=True)
 
@@ -115,8 +119,8 @@ async def _wanted(
         check_name("job_id", job_id)
         await here.check_job(caller, job_id)
     queues = caller.queues if queue is None else frozenset({caller.check_queue(check_name("queue", queue))})
-    told = None if not names or EVERY in names else frozenset(check_event(name) for name in names)
-    return Wanted(queues, job_id, told)
+    wanted = None if not names or EVERY in names else frozenset(check_event(name) for name in names)
+    return Wanted(queues, job_id, wanted)
 
 
 async def _stream(
@@ -132,17 +136,17 @@ async def _stream(
         return EventStream(request, here, cursor or None, wanted, whole=whole)
 
 
-@router.get("/audit", summary="Who did what", responses=refusals(410))
+@router.get("/audit", summary="Read the audit log", responses=refusals(410))
 @needs(Scope.READ)
 async def read_audit(
     here: Here,
     caller: Calling,
     after: After = None,
     limit: Limit = 100,
-    actor: Annotated[Name | None, Query(description="Only what this one did.")] = None,
-    queue: Annotated[Name | None, Query(description="Only of this queue.")] = None,
+    actor: Annotated[Name | None, Query(description="Only events of this actor.")] = None,
+    queue: Annotated[Name | None, Query(description="Only events of this queue.")] = None,
 ) -> EventPage:
-    """Events with an `actor`, oldest first. A page may be short and not the last: ask on while `next_cursor` moves."""
+    """Return events with an `actor`, oldest first. A page may be short: continue while `next_cursor` changes."""
     who = None if actor is None else check_name("actor", actor)
     only = None if queue is None else caller.check_queue(check_name("queue", queue))
 

@@ -1,4 +1,4 @@
-"""Flows: reads, cancels, retries and reruns the jobs of a flow as one."""
+"""Flows: read, cancel, retry and rerun the jobs of a flow together."""
 
 from __future__ import annotations
 
@@ -19,72 +19,70 @@ from longshore.server.replays import reject_idempotency_key
 
 router = APIRouter(prefix="/v1/flows", tags=["flows"], route_class=GuardedRoute)
 
-_MAKES_ONE_MORE = reject_idempotency_key(
-    "one more flow", "look for its steps with GET /v1/jobs?type=… before you repeat it"
-)
+_NOT_IDEMPOTENT = reject_idempotency_key("a new flow", "look for its steps with GET /v1/jobs?type=…")
 
 
 class Touched(BaseModel):
-    """The jobs that were acted upon."""
+    """The ids of the changed jobs."""
 
     job_ids: list[str]
 
 
 class NewFlow(BaseModel):
-    """A flow that was made."""
+    """The id of the new flow."""
 
     id: str
 
 
-@router.get("/{flow_id:name}", summary="Show a flow", responses=refusals(404))
+@router.get("/{flow_id:name}", summary="Get a flow", responses=refusals(404))
 @needs(Scope.READ)
 async def get_flow(flow_id: FlowId, here: Here, caller: Calling) -> FlowView:
-    """Returns the status of every step."""
+    """Return the state of the flow and of every step."""
     return flow_view(status_of_flow(flow_id, await _steps(here, caller, flow_id)))
 
 
 @router.get("/{flow_id:name}/drawing", summary="Draw a flow", response_class=PlainTextResponse, responses=refusals(404))
 @needs(Scope.READ)
 async def draw_flow(flow_id: FlowId, here: Here, caller: Calling) -> PlainTextResponse:
-    """The flow with its statuses as a Mermaid chart."""
+    """Return the flow with its statuses as a Mermaid chart."""
     return PlainTextResponse(drawing(await _steps(here, caller, flow_id)))
 
 
-@router.post("/{flow_id:name}/cancel", summary="Call a flow off", responses=refusals(404))
+@router.post("/{flow_id:name}/cancel", summary="Cancel a flow", responses=refusals(404))
 @needs(Scope.SUBMIT)
 async def cancel_flow(flow_id: FlowId, here: Here, caller: Calling) -> Touched:
-    """Cancels every step that is not final, in one transaction."""
+    """Cancel every step that is not final, in one transaction."""
     await _steps(here, caller, flow_id)
     return Touched(job_ids=await here.harbor.get_flow(flow_id).cancel())
 
 
-@router.post("/{flow_id:name}/retry", summary="Retry a flow's dead steps", responses=refusals(404))
+@router.post("/{flow_id:name}/retry", summary="Retry the dead steps of a flow", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def retry_flow(flow_id: FlowId, here: Here, caller: Calling) -> Touched:
-    """Returns DEAD steps to their queues; steps that wait for them continue."""
+    """Return DEAD steps to their queues; steps that wait for them continue."""
     await _steps(here, caller, flow_id)
     return Touched(job_ids=await here.harbor.get_flow(flow_id).retry(actor=caller.name))
 
 
 @router.post(
     "/{flow_id:name}/rerun",
-    summary="Run a flow's open steps anew",
+    summary="Rerun the unfinished steps of a flow",
     status_code=202,
-    dependencies=[Depends(_MAKES_ONE_MORE)],
+    dependencies=[Depends(_NOT_IDEMPOTENT)],
     responses=refusals(404, 409),
 )
 @needs(Scope.ADMIN)
 async def rerun_flow(flow_id: FlowId, here: Here, caller: Calling) -> NewFlow:
-    """Makes a new flow of the steps that did not complete; it takes the results of the others from this one.
+    """Create a flow from the steps that did not complete. It uses the results of the completed steps.
 
-    Sent twice it makes two, so an Idempotency-Key is refused: after a lost answer look for the new steps.
+    Each request creates a flow, so an Idempotency-Key is refused. After a lost response, look for the new steps.
     """
     await _steps(here, caller, flow_id)
     return NewFlow(id=(await here.harbor.get_flow(flow_id).rerun()).id)
 
 
 async def _steps(here: Platform, caller: Caller, flow_id: str) -> list[Job]:
-    """All steps of the flow; a caller that may not see one of their queues does not see the flow."""
+    """Return all steps of the flow; a caller without access to all of their queues does not see the flow."""
     steps = await here.harbor.get_flow(flow_id).steps()
     if not all(caller.sees(step.queue) for step in steps):
         raise no_such_flow(flow_id)

@@ -21,7 +21,7 @@ from longshore.server.problems import refusals
 router = APIRouter(tags=["operations"], route_class=GuardedRoute)
 
 PROBES = frozenset({b"/healthz", b"/readyz"})
-"""Answered however many connections there are: a server that is restarted for having many serves nobody."""
+"""Exempt from connection limits: an orchestrator must not restart a server because it is busy."""
 
 
 _FIRST_LOOK = 1.0
@@ -29,60 +29,58 @@ _FIRST_LOOK = 1.0
 
 
 class Health(BaseModel):
-    """That the server is alive, which it is if it answers."""
+    """The response of a running server."""
 
     status: Literal["ok"]
 
 
 class Readiness(BaseModel):
-    """Whether requests may be sent here."""
+    """Whether the server can take requests."""
 
     status: Literal["ready", "not ready"]
     reason: str
 
 
-@router.get("/healthz", summary="Is it alive?")
+@router.get("/healthz", summary="Liveness probe")
 @needs(Scope.PUBLIC)
 async def health() -> Health:
-    """It answers, so it is."""
+    """Respond with 200 while the process runs."""
     return Health(status="ok")
 
 
 @router.get(
     "/readyz",
-    summary="Is it ready?",
+    summary="Readiness probe",
     response_model=Readiness,
     responses={**refusals(), 503: {"model": Readiness, "description": "Not ready"}},
 )
 @needs(Scope.PUBLIC)
 async def readiness(here: Here) -> Response:
-    """Only if its store answered a moment ago, and it is not about to stop."""
+    """Respond with 200 if the store answered recently and the server is not shutting down."""
     reason = ""
-    if (
-        here.tail.cursor is None and not here.closing
-    ):  # it has just started; a mounted application starts with its first request
+    if here.tail.cursor is None and not here.closing:  # just started: a mounted application starts with this request
         with suppress(LongshoreError, TimeoutError):
             async with asyncio.timeout(_FIRST_LOOK):
                 await here.tail.catch_up()
     if here.closing:
-        reason = "the server is about to stop"
+        reason = "the server is shutting down"
     elif here.backend.unusable_because:
         reason = here.backend.unusable_because
     elif here.tail.silence > here.options.ready_within:
         reason = "the store has not answered for too long"
-    told = Readiness(status="not ready" if reason else "ready", reason=reason)
-    return JSONResponse(told.model_dump(), 503 if reason else 200)
+    readiness = Readiness(status="not ready" if reason else "ready", reason=reason)
+    return JSONResponse(readiness.model_dump(), 503 if reason else 200)
 
 
 @router.get(
     "/metrics",
-    summary="Figures for Prometheus",
+    summary="Prometheus metrics",
     response_class=Response,
     responses={**refusals(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 @needs(Scope.READ)
 async def metrics(here: Here, caller: Calling) -> Response:
-    """Depth, age, throughput, latency, failures, crashes and lost leases of every queue, and this server's own."""
+    """Return depth, age, throughput, latency, failures, crashes and lost leases per queue, and server metrics."""
     caller.check_everywhere()
     seen = await look(here.backend, here.figures.label)
     written = here.figures.written(seen, streams=here.streams, silence=here.tail.silence)

@@ -16,7 +16,7 @@ from longshore.core.tokens import Scope
 from longshore.core.validation import LARGE
 from longshore.runtime.bulk_operations import cancel_one, delete_one
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
-from longshore.server.filter_parameters import AskedFor
+from longshore.server.filter_parameters import QueryFilter
 from longshore.server.long_poll import until_final
 from longshore.server.models.fields import view_of
 from longshore.server.models.jobs import (
@@ -39,16 +39,16 @@ from longshore.server.response_limits import run_in_thread
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=GuardedRoute)
 
-Cursor = Annotated[str | None, Query(max_length=1_000, description="From `next_cursor` of the page before.")]
-Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="Jobs on a page.")]
+Cursor = Annotated[str | None, Query(max_length=1_000, description="The `next_cursor` of the previous page.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="The most jobs on a page.")]
 
 
 class RetryBody(BaseModel):
-    """How to bring a dead job back."""
+    """The options of a retry."""
 
     model_config = ConfigDict(extra="forbid")
 
-    reset: StrictBool = Field(True, description="Whether its failures and crashes are counted anew.")
+    reset: StrictBool = Field(True, description="Whether to reset the counts of failures and crashes.")
 
 
 @router.get("", summary="List jobs")
@@ -56,84 +56,80 @@ class RetryBody(BaseModel):
 async def list_jobs(
     here: Here,
     caller: Calling,
-    wanted: AskedFor,
+    wanted: QueryFilter,
     limit: Limit = 100,
     cursor: Cursor = None,
     order: Annotated[Literal["newest", "oldest"], Query()] = "newest",
-    due: Annotated[
-        bool | None, Query(description="Of jobs that can start: only those whose time has come, or not.")
-    ] = None,
+    due: Annotated[bool | None, Query(description="Only waiting jobs that are due (true) or delayed (false).")] = None,
 ) -> JobPage:
-    """Lists jobs that match every condition. A cursor stays valid while jobs come and go."""
+    """List the jobs that match all conditions. A cursor stays valid while jobs are added and removed."""
     return await page_of(here, wanted.filter(caller), limit, cursor, oldest_first=order == "oldest", due=due)
 
 
-@router.get("/{job_id:name}", summary="Show a job", response_model=JobView, responses=refusals(404))
+@router.get("/{job_id:name}", summary="Get a job", response_model=JobView, responses=refusals(404))
 @needs(Scope.READ)
 async def get_job(
     job_id: JobId,
     request: Request,
     here: Here,
     caller: Calling,
-    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end, if it is not over.")] = 0,
+    wait: Annotated[float, Query(ge=0, le=60, description="Seconds to wait until the job is final.")] = 0,
 ) -> JobView | Response:
-    """Returns the whole job. With `wait` the answer comes when the job is final, or the time is over."""
+    """Return the job with its data and result. With `wait`, respond when the job is final or the time has passed."""
     job = await here.job(caller, job_id)
     if wait and not job.status.final:
         job = await until_final(here, job, min(wait, here.options.longest_wait))
         await request.app.state.gate.admit(request)  # the token may have been revoked meanwhile
-        caller.check_job(job)  # and another job may have its id now
+        caller.check_job(job)  # another job may have the id now
     return await _shown(here, job)
 
 
 @router.delete(
-    "/{job_id:name}", summary="Remove a job", status_code=204, response_class=Response, responses=refusals(404, 409)
+    "/{job_id:name}", summary="Delete a job", status_code=204, response_class=Response, responses=refusals(404, 409)
 )
 @needs(Scope.ADMIN)
 async def delete_job(job_id: JobId, here: Here, caller: Calling) -> Response:
-    """Removes a final job for good. A waiting or running one is refused: cancel it first."""
+    """Delete a final job permanently. A job that is not final is refused with 409; cancel it first."""
     await here.check_job(caller, job_id)
     await delete_one(here.queue, job_id)
     return Response(status_code=204)
 
 
-@router.post("/{job_id:name}/cancel", summary="Call a job off", response_model=JobView, responses=refusals(404, 409))
+@router.post("/{job_id:name}/cancel", summary="Cancel a job", response_model=JobView, responses=refusals(404, 409))
 @needs(Scope.SUBMIT)
 async def cancel_job(job_id: JobId, here: Here, caller: Calling) -> JobView | Response:
-    """Ends a waiting job, and requests the end of a running one (CANCELLING). A final one is refused.
+    """Cancel a waiting job, or ask a running job to stop (CANCELLING). A final job is refused with 409.
 
-    A caller without the scope `read` gets its id, queue, type, status and key; the other fields are empty.
+    A caller without the scope `read` gets the id, queue, type, status and key; the other fields are empty.
     """
     await here.check_job(caller, job_id)
     return await _shown(here, redact(caller, caller.check_job(await cancel_one(here.queue, job_id))))
 
 
-@router.post(
-    "/{job_id:name}/retry", summary="Bring a dead job back", response_model=JobView, responses=refusals(404, 409)
-)
+@router.post("/{job_id:name}/retry", summary="Retry a dead job", response_model=JobView, responses=refusals(404, 409))
 @needs(Scope.ADMIN)
 async def retry_job(job_id: JobId, here: Here, caller: Calling, body: RetryBody | None = None) -> JobView | Response:
-    """Returns a DEAD job to its queue, recorded with the caller as the actor."""
+    """Return a DEAD job to its queue. The event log records the caller as the actor."""
     await here.check_job(caller, job_id)
     await here.queue.retry_job(job_id, reset=body is None or body.reset, actor=caller.name)
     return await _now(here, caller, job_id)
 
 
 @router.post(
-    "/{job_id:name}/promote", summary="Let a job run now", response_model=JobView, responses=refusals(404, 409)
+    "/{job_id:name}/promote", summary="Make a job due now", response_model=JobView, responses=refusals(404, 409)
 )
 @needs(Scope.ADMIN)
 async def promote_job(job_id: JobId, here: Here, caller: Calling) -> JobView | Response:
-    """Makes a delayed job due now."""
+    """Make a delayed job due now."""
     await here.check_job(caller, job_id)
     await here.queue.promote_job(job_id)
     return await _now(here, caller, job_id)
 
 
-@router.get("/{job_id:name}/explain", summary="Why is it not running?", responses=refusals(404))
+@router.get("/{job_id:name}/explain", summary="Explain why a job is not running", responses=refusals(404))
 @needs(Scope.READ)
 async def explain_job(job_id: JobId, here: Here, caller: Calling) -> ExplanationView:
-    """Says why it is not running: every reason, each with a remedy."""
+    """Return every reason why the job is not running, each with a remedy."""
     await here.check_job(caller, job_id)
     if caller.queues is None:
         found = await here.queue.explain(job_id)
@@ -142,23 +138,23 @@ async def explain_job(job_id: JobId, here: Here, caller: Calling) -> Explanation
     return ExplanationView.model_validate(found.as_json())
 
 
-@router.get("/{job_id:name}/progress", summary="How far is it?", responses=refusals(404))
+@router.get("/{job_id:name}/progress", summary="Get the progress of a job", responses=refusals(404))
 @needs(Scope.READ)
 async def get_progress(job_id: JobId, here: Here, caller: Calling) -> ProgressView:
-    """Returns the progress that the job reported last."""
+    """Return the progress that the job reported last."""
     job = await here.job(caller, job_id)
     return view_of(ProgressView, summary(job, await here.backend.now()))
 
 
-@router.get("/{job_id:name}/logs", summary="What it wrote", responses=refusals(404))
+@router.get("/{job_id:name}/logs", summary="Get the log of a job", responses=refusals(404))
 @needs(Scope.READ)
 async def get_logs(
     job_id: JobId,
     here: Here,
     caller: Calling,
-    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only lines with a greater number.")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only lines after this number.")] = 0,
 ) -> LogLines:
-    """Returns the entries of its log."""
+    """Return the lines of the job's log."""
     await here.check_job(caller, job_id)
     lines = await here.queue.read_logs(job_id, after)
     if not lines:
@@ -175,7 +171,7 @@ async def page_of(
     oldest_first: bool = False,
     due: bool | None = None,
 ) -> JobPage:
-    """One page of jobs without payloads and results, few of which are in memory at once."""
+    """Return a page of jobs without payloads and results, reading few of those into memory at once."""
     now = await here.backend.now()
     look = partial(here.backend.list_jobs, wanted, oldest_first=oldest_first, due=due)
     items, following = await here.job_sizes.map_page(

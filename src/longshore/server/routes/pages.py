@@ -13,7 +13,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
 from longshore.server import problems
-from longshore.server.auth import LASTS, Calling, GuardedRoute, TokenGate, cookie_name, needs, takes_form
+from longshore.server.auth import SESSION_LIFETIME, Calling, GuardedRoute, TokenGate, cookie_name, needs, takes_form
 from longshore.server.console.status_page import page, status_of
 from longshore.server.http_errors import TooLarge, TooMany
 from longshore.server.parameters import root_of
@@ -30,7 +30,7 @@ _MOST_FIELDS = 10
 @router.get("/sign-in", response_class=HTMLResponse)
 @needs(Scope.PUBLIC)
 async def sign_in_page(request: Request) -> Response:
-    """Where a token can be shown."""
+    """Show the sign-in form."""
     if not isinstance(request.app.state.gate, TokenGate):
         return RedirectResponse(f"{root_of(request)}/", 303)
     return _form(request, "")
@@ -40,21 +40,21 @@ async def sign_in_page(request: Request) -> Response:
 @needs(Scope.PUBLIC)
 @takes_form
 async def sign_in(request: Request) -> Response:
-    """Exchanges a token for a session."""
+    """Exchange a token for a session."""
     gate = request.app.state.gate
     if not isinstance(gate, TokenGate):
         return RedirectResponse(f"{root_of(request)}/", 303)
     try:
         value = await gate.begin_session(request, await _field(request, "token"))
     except (Unauthenticated, Forbidden, TooMany) as error:
-        told = problems.problem(error)
-        return _form(request, str(error), kind_of(type(error)).status, told.headers)
+        problem = problems.problem(error)
+        return _form(request, str(error), kind_of(type(error)).status, problem.headers)
     answer = RedirectResponse(f"{root_of(request)}/", 303)
     secure, root = request.url.scheme == "https", root_of(request)
     answer.set_cookie(
         cookie_name(secure=secure, root=root),
         value,
-        max_age=int(LASTS.total_seconds()),
+        max_age=int(SESSION_LIFETIME.total_seconds()),
         path=root or "/",
         secure=secure,
         httponly=True,
@@ -67,7 +67,7 @@ async def sign_in(request: Request) -> Response:
 @needs(Scope.PUBLIC)
 @takes_form
 async def sign_out(request: Request) -> Response:
-    """Ends the session, also for copies of its cookie."""
+    """End the session, also for copies of its cookie."""
     if isinstance(request.app.state.gate, TokenGate):
         request.app.state.gate.end_session(request)
     answer = RedirectResponse(f"{root_of(request)}/sign-in", 303)
@@ -80,18 +80,18 @@ async def sign_out(request: Request) -> Response:
 
 
 async def on_unauthenticated(request: Request, error: Exception) -> Response:
-    """Answers an unauthenticated request: a browser gets the sign-in page, a program a problem."""
+    """Respond to an unauthenticated request: a browser gets the sign-in page, a program a problem."""
     assert isinstance(error, Unauthenticated)
     route = request.scope.get("route")
     wants_page = isinstance(route, GuardedRoute) and route.response_class is HTMLResponse
     if wants_page and request.method in SAFE and "text/html" in request.headers.get("accept", ""):
-        told = problems.problem(error)
-        return _form(request, "", told.status_code, told.headers)
+        problem = problems.problem(error)
+        return _form(request, "", problem.status_code, problem.headers)
     return await problems.on_refusal(request, error)
 
 
-def _form(request: Request, trouble: str, status: int = 200, headers: Mapping[str, str] | None = None) -> HTMLResponse:
-    return page("sign_in.html", {"trouble": trouble, "root": root_of(request)}, status, headers)
+def _form(request: Request, error: str, status: int = 200, headers: Mapping[str, str] | None = None) -> HTMLResponse:
+    return page("sign_in.html", {"error": error, "root": root_of(request)}, status, headers)
 
 
 async def _field(request: Request, name: str) -> str:
@@ -113,7 +113,7 @@ _SHOWN = 20
 @router.get("/", response_class=HTMLResponse)
 @needs(Scope.READ)
 async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResponse:
-    """Queues, counts, the latest and the failed jobs, workers."""
+    """Show queues, counts, the latest and failed jobs, and workers."""
     queues = [info for info in await here.backend.list_queues() if caller.sees(info.name)]
     theirs = caller.queues_among(())
     latest = await here.backend.list_jobs(JobFilter(queues=theirs), limit=_SHOWN)

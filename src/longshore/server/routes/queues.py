@@ -1,4 +1,4 @@
-"""Reads, pauses, resumes and limits queues."""
+"""Read, pause, resume and limit queues."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ router = APIRouter(prefix="/v1/queues", tags=["queues"], route_class=GuardedRout
 @router.get("", summary="List queues")
 @needs(Scope.READ)
 async def list_queues(here: Here, caller: Calling) -> QueueList:
-    """Every queue that has jobs or settings."""
+    """List every queue that has jobs or settings."""
     found = await here.backend.list_queues()
     return QueueList(items=[queue_view(info) for info in found if caller.sees(info.name)])
 
 
-@router.get("/{queue:name}", summary="Show a queue")
+@router.get("/{queue:name}", summary="Get a queue")
 @needs(Scope.READ)
 async def get_queue(queue: QueueName, here: Here, caller: Calling) -> QueueView:
-    """Any name is a queue: an unused one is empty."""
+    """Return the settings and counts of a queue. An unused name is an empty queue."""
     return await _shown(here, caller, queue)
 
 
 @router.post("/{queue:name}/pause", summary="Pause a queue")
 @needs(Scope.ADMIN)
 async def pause_queue(queue: QueueName, here: Here, caller: Calling) -> QueueView:
-    """Stops claims from it in every process until it is resumed. Running jobs continue.
+    """Stop claims from the queue in every process until you resume it. Running jobs continue.
 
-    Any name is a queue, so check the spelling: an unused queue can be paused, too.
+    Check the spelling: you can also pause a name that no job has used.
     """
     await here.queue.pause_queue(caller.check_queue(queue))
     return await _shown(here, caller, queue)
@@ -43,7 +43,7 @@ async def pause_queue(queue: QueueName, here: Here, caller: Calling) -> QueueVie
 @router.post("/{queue:name}/resume", summary="Resume a queue")
 @needs(Scope.ADMIN)
 async def resume_queue(queue: QueueName, here: Here, caller: Calling) -> QueueView:
-    """Undoes a pause."""
+    """Allow claims from the queue again."""
     await here.queue.resume_queue(caller.check_queue(queue))
     return await _shown(here, caller, queue)
 
@@ -51,8 +51,8 @@ async def resume_queue(queue: QueueName, here: Here, caller: Calling) -> QueueVi
 @router.patch("/{queue:name}/limits", summary="Limit a queue")
 @needs(Scope.ADMIN)
 async def set_limits(queue: QueueName, body: LimitsChange, here: Here, caller: Calling) -> QueueView:
-    """Limits how many jobs run at once, in all and per concurrency key, and how often they start."""
-    await here.queue.set_limits(caller.check_queue(queue), **body.told())
+    """Limit running jobs and starts per second, for the whole queue and per concurrency key."""
+    await here.queue.set_limits(caller.check_queue(queue), **body.changes())
     return await _shown(here, caller, queue)
 
 

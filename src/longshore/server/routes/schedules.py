@@ -1,4 +1,4 @@
-"""Stores, reads, previews, pauses, runs and removes schedules."""
+"""Store, read, preview, pause, run and remove schedules."""
 
 from __future__ import annotations
 
@@ -29,39 +29,37 @@ from longshore.server.replays import reject_idempotency_key
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"], route_class=GuardedRoute)
 
-_MAKES_ONE_MORE = reject_idempotency_key(
-    "one more job", "look for it with GET /v1/jobs?schedule_id=… before you repeat it"
-)
-HowMany = Annotated[int, Query(ge=1, le=100, description="Times to show.")]
+_NOT_IDEMPOTENT = reject_idempotency_key("a new job", "look for it with GET /v1/jobs?schedule_id=…")
+HowMany = Annotated[int, Query(ge=1, le=100, description="The number of times to return.")]
 
 
 @router.get("", summary="List schedules")
 @needs(Scope.READ)
 async def list_schedules(here: Here, caller: Calling) -> ScheduleList:
-    """Lists all schedules."""
+    """List all schedules."""
     now = await here.backend.now()
     found = await here.queue.get_schedules()
     return ScheduleList.model_construct(items=[schedule_view(one, now) for one in found if caller.sees(one.job.queue)])
 
 
-@router.post("/preview", summary="When would it run?")
+@router.post("/preview", summary="Preview a new schedule")
 @needs(Scope.READ)
 async def preview_repeat(body: RepeatBody, here: Here, count: HowMany = 10) -> Times:
-    """Returns the next times of a schedule that is not stored."""
+    """Return the next occurrences of a schedule that is not stored."""
     return Times(items=await here.queue.preview_schedule(body.repeat(), count))
 
 
-@router.get("/{schedule_id:name}", summary="Show a schedule", responses=refusals(404))
+@router.get("/{schedule_id:name}", summary="Get a schedule", responses=refusals(404))
 @needs(Scope.READ)
 async def get_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
-    """Returns the schedule."""
+    """Return the schedule."""
     return await _view(here, await _seen(here, caller, schedule_id))
 
 
-@router.put("/{schedule_id:name}", summary="Store or change a schedule")
+@router.put("/{schedule_id:name}", summary="Create or change a schedule")
 @needs(Scope.ADMIN)
 async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, caller: Calling) -> ScheduleView:
-    """If its times are the same, its next run stays; otherwise it is planned from now. Its run count stays."""
+    """Create or change a schedule. If `repeat` changes, the next occurrence is planned from now."""
     caller.check_queue(body.job.queue)
     await check_schedule_id(here.backend, caller, schedule_id)
     given = body.job.options()
@@ -86,33 +84,34 @@ async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, c
 )
 @needs(Scope.ADMIN)
 async def remove_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
-    """Removes the schedule; its jobs stay."""
+    """Remove the schedule; its jobs stay."""
     await _seen(here, caller, schedule_id)
     await here.queue.remove_schedule(schedule_id)
     return Response(status_code=204)
 
 
-@router.get("/{schedule_id:name}/preview", summary="When will it run?", responses=refusals(404))
+@router.get("/{schedule_id:name}/preview", summary="Preview a schedule", responses=refusals(404))
 @needs(Scope.READ)
 async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling, count: HowMany = 10) -> Times:
-    """Returns its next planned times, within its limit and end."""
+    """Return the next occurrences of the schedule, within its limit and end."""
     await _seen(here, caller, schedule_id)
     return Times(items=await here.queue.preview_schedule(schedule_id, count))
 
 
 @router.post(
     "/{schedule_id:name}/run",
-    summary="Run it once more, now",
+    summary="Run a schedule now",
     status_code=202,
     response_model=Accepted,
-    dependencies=[Depends(_MAKES_ONE_MORE)],
+    dependencies=[Depends(_NOT_IDEMPOTENT)],
     responses=refusals(404),
 )
 @needs(Scope.ADMIN)
 async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> Response:
-    """Makes one more of its jobs now; its plan does not change.
+    """Enqueue one job of the schedule now. Its planned times do not change.
 
-    Sent twice it makes two, so an Idempotency-Key is refused: after a lost answer look for its job by `schedule_id`.
+    Each request enqueues a job, so an Idempotency-Key is refused. After a lost response, look for the job by
+    `schedule_id`.
     """
     await _seen(here, caller, schedule_id)
     job = await here.queue.run_schedule(schedule_id)
@@ -123,7 +122,7 @@ async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> 
 @router.post("/{schedule_id:name}/pause", summary="Pause a schedule", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
-    """Stops firing it until it is resumed; its jobs stay."""
+    """Pause the schedule until you resume it. Its jobs stay."""
     await _seen(here, caller, schedule_id)
     return await _view(here, await here.queue.pause_schedule(schedule_id))
 
@@ -131,7 +130,7 @@ async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -
 @router.post("/{schedule_id:name}/resume", summary="Resume a schedule", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def resume_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
-    """Resumes it with the next planned time; occurrences during the pause are skipped."""
+    """Resume the schedule at its next occurrence. Occurrences during the pause are skipped."""
     await _seen(here, caller, schedule_id)
     return await _view(here, await here.queue.resume_schedule(schedule_id))
 

@@ -11,15 +11,15 @@ from starlette.responses import Response
 
 from longshore.backends import argument_checks as checks
 from longshore.backends.base import Page
-from longshore.backends.remote.codecs import an_object, only, read_span
+from longshore.backends.remote.codecs import check_object, only, read_span
 from longshore.backends.remote.protocol import (
     CHANGES,
     DEQUEUE_JOBS,
-    FORGETFUL,
     KEY,
     LIST_JOBS,
     MARK,
     MOST_AT_ONCE,
+    NOT_DURABLE,
     OPERATIONS,
     SENT_TO,
     SETTLE_AND_DEQUEUE,
@@ -79,7 +79,7 @@ def _serving(operation: RemoteOperation) -> Handler:
                 found = await _call_operation(here, caller, operation, arguments)
             if weight_of(found) < LARGE:
                 return _written(operation, caller, found, _write)
-            return await run_in_thread(_written, operation, caller, found, _write_in_pieces)
+            return await run_in_thread(_written, operation, caller, found, _write_incrementally)
 
         key = request.headers.get(KEY, "")
         if key and not operation.reads:
@@ -90,8 +90,8 @@ def _serving(operation: RemoteOperation) -> Handler:
             body = await answer()
         headers = {MARK: await here.changes.mark()}
         if not here.backend.capabilities.durable:
-            headers[FORGETFUL] = "yes"
-        if operation.says_nothing:
+            headers[NOT_DURABLE] = "yes"
+        if operation.returns_nothing:
             return Response(status_code=204, headers=headers)
         return Response(body, 200, headers, "application/json")
 
@@ -102,16 +102,16 @@ def _serving(operation: RemoteOperation) -> Handler:
 
 def _arguments(here: Platform, operation: RemoteOperation, raw: bytes) -> tuple[dict[str, Any], float]:
     """The arguments of the call, and how long a claim may wait."""
-    told = an_object("body", read_body(raw))
+    body = check_object("body", read_body(raw))
     wait = 0.0
-    if operation is DEQUEUE_JOBS and "wait" in told:
-        given = read_span("wait", told.pop("wait"))
+    if operation is DEQUEUE_JOBS and "wait" in body:
+        given = read_span("wait", body.pop("wait"))
         wait = min(check_duration("wait", given, positive=False) / SECOND, here.options.longest_wait)
-    only("", told, operation.takes)
+    only("", body, operation.takes)
     for name in operation.needed:
-        if name not in told:
+        if name not in body:
             raise InvalidArgument(name, "is missing")
-    arguments = {name: operation.takes[name].read(name, value) for name, value in told.items()}
+    arguments = {name: operation.takes[name].read(name, value) for name, value in body.items()}
     if operation.bounded and type(arguments.get("limit")) is int:
         arguments["limit"] = min(arguments["limit"], MOST_AT_ONCE)
     if operation.name == "wait_for_change":  # CHANGES is the path for long polls
@@ -120,32 +120,32 @@ def _arguments(here: Platform, operation: RemoteOperation, raw: bytes) -> tuple[
 
 
 def _is_unfenced(operation: RemoteOperation, arguments: dict[str, Any]) -> bool:
-    """Whether it changes a job without its lease."""
+    """Whether the call changes a job without its lease."""
     if operation.takes.get("lease") is LEASE:
         return arguments.get("lease") is None
     return any(outcome.lease is None for outcome in arguments.get("outcomes", ()))
 
 
 def _written(operation: RemoteOperation, caller: Caller, found: Any, write: Callable[[Any], str]) -> bytes:
-    if operation.says_nothing:
+    if operation.returns_nothing:
         return b""
-    told = operation.returns.write(operation.answer, found)
+    value = operation.returns.write(operation.answer, found)
     if not caller.scopes & {Scope.WORK, Scope.ADMIN}:
-        _hide_tokens(told)
-    return write({operation.answer: told} if operation.answer else told).encode()
+        _hide_tokens(value)
+    return write({operation.answer: value} if operation.answer else value).encode()
 
 
-def _write_in_pieces(told: Any) -> str:
-    """Like `_write`, record by record: one long call would block all other threads."""
-    if isinstance(told, dict):
-        return f"{{{','.join([f'{_write(name)}:{_write_in_pieces(inner)}' for name, inner in told.items()])}}}"
-    if isinstance(told, list):
-        return f"[{','.join(map(_write, told))}]"
-    return _write(told)
+def _write_incrementally(value: Any) -> str:
+    """Like `_write`, but record by record: one long call would block all other threads."""
+    if isinstance(value, dict):
+        return f"{{{','.join([f'{_write(name)}:{_write_incrementally(inner)}' for name, inner in value.items()])}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_write, value))}]"
+    return _write(value)
 
 
 async def _call_operation(here: Platform, caller: Caller, operation: RemoteOperation, arguments: dict[str, Any]) -> Any:
-    """What the operation returns; of large jobs no more than one answer may hold."""
+    """Call the operation; the result holds no more large jobs than fit into one response."""
     if operation is SETTLE_AND_DEQUEUE:
         return await settle_and_claim(here, caller, arguments)
     if operation is DEQUEUE_JOBS:
@@ -168,42 +168,42 @@ async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Pa
     return await page_within(look, checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
 
 
-def _hide_tokens(told: Any) -> None:
-    """Removes the tokens of leases: only workers need them. Others see when a lease ends."""
-    if isinstance(told, list):
-        for one in told:
+def _hide_tokens(value: Any) -> None:
+    """Remove lease tokens, which only workers need. Other callers see when a lease expires."""
+    if isinstance(value, list):
+        for one in value:
             _hide_tokens(one)
-    elif isinstance(told, dict):
-        if isinstance(told.get("lease"), dict):
-            told["lease"]["token"] = ""
-        _hide_tokens(told.get("items"))
-        _hide_tokens(told.get("job"))
+    elif isinstance(value, dict):
+        if isinstance(value.get("lease"), dict):
+            value["lease"]["token"] = ""
+        _hide_tokens(value.get("items"))
+        _hide_tokens(value.get("job"))
 
 
-# -- the next change
+# -- long poll for changes
 
 
 @router.post(
     CHANGES,
     tags=["store"],
-    summary="Wait for the next change",
+    summary="Wait for a change",
     responses={**refusals(), 200: CHANGES_ANSWER},
     response_class=Response,
     openapi_extra=CHANGES_BODY,
 )
 @needs(Scope.READ)
 async def wait_for_changes(request: Request) -> Response:
-    """Answers when the store has changed since `mark` of an earlier answer, or after `timeout` seconds.
+    """Respond when the store has changed since `mark`, or after `timeout` seconds.
 
-    Without a mark it answers at once, with the first one. Every answer of the store has the mark as a header.
+    Without a mark, respond at once with the current one. Every response of the store has the mark as a header.
     """
     here: Platform = request.app.state.platform
     raw = await request.body()
-    told = an_object("body", read_body(raw) if len(raw) < LARGE_BODY else await run_in_thread(read_body, raw))
-    only("", told, {"mark": "", "timeout": 0})
-    mark, given = told.get("mark", ""), read_span("timeout", told.get("timeout", 0))
+    body = check_object("body", read_body(raw) if len(raw) < LARGE_BODY else await run_in_thread(read_body, raw))
+    only("", body, {"mark": "", "timeout": 0})
+    mark, given = body.get("mark", ""), read_span("timeout", body.get("timeout", 0))
     if not isinstance(mark, str):
-        raise InvalidArgument("mark", "must be the text that an earlier answer told")
+        raise InvalidArgument("mark", "must be the mark of an earlier response")
     seconds = min(check_duration("timeout", given, positive=False) / SECOND, here.options.longest_wait)
     now = await here.changes.mark()
     if mark == now and seconds:
@@ -215,13 +215,13 @@ async def wait_for_changes(request: Request) -> Response:
     return Response(_write({"mark": now, "changed": changed}), 200, {MARK: now}, "application/json")
 
 
-# -- every operation
+# -- all operations
 
 
 def _add(operation: RemoteOperation) -> None:
-    told: dict[int | str, dict[str, Any]] = refusals(404, 409, 410)
-    if not operation.says_nothing:
-        told[200] = {"description": "Done.", "content": {"application/json": {"schema": operation.answers}}}
+    responses: dict[int | str, dict[str, Any]] = refusals(404, 409, 410)
+    if not operation.returns_nothing:
+        responses[200] = {"description": "Success", "content": {"application/json": {"schema": operation.answers}}}
     endpoint = needs(Scope(operation.scope))(as_the_store(_serving(operation)))
     router.add_api_route(
         operation.path,
@@ -231,9 +231,9 @@ def _add(operation: RemoteOperation) -> None:
         operation_id=operation.operation_id,
         summary=operation.description.partition("\n")[0],
         description=full_description(operation),
-        status_code=204 if operation.says_nothing else 200,
+        status_code=204 if operation.returns_nothing else 200,
         response_class=Response,
-        responses=told,
+        responses=responses,
         openapi_extra=operation_schema(operation),
     )
 

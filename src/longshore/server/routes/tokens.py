@@ -1,4 +1,4 @@
-"""Creates, lists and revokes tokens."""
+"""Create, list and revoke tokens."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from longshore.server.problems import refusals
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"], route_class=GuardedRoute)
 
-TokenId = Annotated[str, Path(description="The token's id, never its secret.", examples=["0f3a9c51b27e"])]
+TokenId = Annotated[str, Path(description="The token's id, not its secret.", examples=["0f3a9c51b27e"])]
 
 
 @router.get("", summary="List tokens")
 @needs(Scope.ADMIN)
 async def list_tokens(here: Here, caller: Calling) -> TokenList:
-    """Lists tokens with their rights and last use, also expired and revoked ones."""
+    """List tokens with their scopes and last use, including expired and revoked ones."""
     now = await here.backend.now()
-    found = await _keeper(here).list_tokens()
+    found = await _token_store(here).list_tokens()
     return TokenList(items=[token_view(token, now) for token in found if _is_theirs(caller, token)])
 
 
-@router.post("", summary="Make a token", status_code=201)
+@router.post("", summary="Create a token", status_code=201)
 @needs(Scope.ADMIN)
 async def create_token(body: TokenRequest, here: Here, caller: Calling) -> NewTokenView:
-    """The answer has the secret, once. A new token has no more rights, and lasts no longer, than the caller's own."""
+    """Create a token and return its secret once. It has no more rights and no longer lifetime than the caller's."""
     scopes, queues = check_scopes(body.scopes), check_queues(body.queues)
     caller.check_grant(scopes, queues)
-    made = await _keeper(here).issue_token(
+    made = await _token_store(here).issue_token(
         body.name, scopes, queues=queues, expires_in=body.expires_in, no_later_than=caller.expires_at
     )
     return new_token_view(made.token, made.secret, made.token.created_at)
@@ -50,19 +50,19 @@ async def create_token(body: TokenRequest, here: Here, caller: Calling) -> NewTo
 @router.delete("/{token_id:name}", summary="Revoke a token", responses=refusals(404))
 @needs(Scope.ADMIN)
 async def revoke_token(token_id: TokenId, here: Here, caller: Calling) -> TokenView:
-    """Within a second it opens nothing any more, on any server of this store. It stays listed for 30 days."""
-    keeper = _keeper(here)
-    found = await keeper.find_token(token_id)
+    """Revoke the token. All servers of this store reject it within one second. It stays listed for 30 days."""
+    token_store = _token_store(here)
+    found = await token_store.find_token(token_id)
     if found.token is None or not _is_theirs(caller, found.token):
         raise TokenNotFound(token_id)
-    return token_view(await keeper.revoke_token(token_id), found.now)
+    return token_view(await token_store.revoke_token(token_id), found.now)
 
 
 def _is_theirs(caller: Caller, token: Token) -> bool:
     return caller.owns(token.queues or ())
 
 
-def _keeper(here: Platform) -> SupportsTokens:
+def _token_store(here: Platform) -> SupportsTokens:
     if not isinstance(here.backend, SupportsTokens):
-        raise InvalidArgument("url", "this store keeps no tokens; serve one that is SQLite or PostgreSQL")
+        raise InvalidArgument("url", "this store has no tokens; serve a SQLite or PostgreSQL store")
     return here.backend

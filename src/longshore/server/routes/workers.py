@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1", route_class=GuardedRoute)
 @router.get("/workers", tags=["workers"], summary="List workers")
 @needs(Scope.READ)
 async def list_workers(here: Here, caller: Calling) -> WorkerList:
-    """Lists the workers seen in the last day. `state` is what a worker reported last, or `silent` after a minute."""
+    """List the workers of the last 24 hours. `state` is the last one reported, or `silent` after one minute."""
     found = await here.queue.list_workers()
     mine = [worker for worker in found if caller.owns(worker.queues)]
     now = await here.backend.now()
@@ -31,9 +31,11 @@ async def get_stats(
     here: Here,
     caller: Calling,
     queue: Annotated[Name | None, Query(description="Only this queue.")] = None,
-    tag: Annotated[list[Name] | None, Query(max_length=100, description="Only jobs that have all of them.")] = None,
+    tag: Annotated[
+        list[Name] | None, Query(max_length=100, description="Only jobs that have all of these tags.")
+    ] = None,
 ) -> StatsView:
-    """Exact counts, of all jobs or those of one queue, or of those that carry all tags given."""
+    """Count all jobs, the jobs of one queue, or the jobs with all given tags. The counts are exact."""
     if queue is None:
         caller.check_everywhere()
     else:

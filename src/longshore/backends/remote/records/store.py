@@ -219,13 +219,15 @@ def _given_schedule(name: str, value: codecs.Json) -> Schedule:
     return Schedule(id=data["id"], job=job, repeat=repeat, paused=data.get("paused", False))
 
 
-_SCHEDULE = a_record("StoredSchedule", "A repeatedly enqueued job.", ["id", "job", "repeat"], **_SCHEDULE_FIELDS)
+_SCHEDULE = a_record(
+    "StoredSchedule", "A job that is enqueued repeatedly.", ["id", "job", "repeat"], **_SCHEDULE_FIELDS
+)
 NEW_SCHEDULE: codecs.Form[Schedule] = codecs.Form(
     _new_schedule,
     _given_schedule,
     a_record(
         "NewStoredSchedule",
-        "A schedule to store.",
+        "A schedule to store or change.",
         ["id", "job", "repeat"],
         **{name: _SCHEDULE_FIELDS[name] for name in ("id", "job", "repeat", "paused")},
     ),
