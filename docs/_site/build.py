@@ -11,6 +11,7 @@ another host.
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 import shutil
@@ -163,26 +164,52 @@ def public_names(package: str) -> list[str]:
     return sorted(names, key=lambda name: (name.lower(), name))
 
 
+PACKAGES = ("longshore", "errors", "testing", "backends", "server", "spark")
+
+
 def reference_of(package: str) -> str:
-    """One section for every public name; of the kit, the classes without their tests."""
+    """A table of the public names, then one section for each; of the kit, the classes without their tests."""
     paths = [f"{package}.{name}" for name in public_names(package)]
-    sections = [f"::: {path}" for path in paths]
+    sections = [_section(path, inherited_members=_inherited(path)) for path in paths]
     if package == "longshore.testing":
         kit = [f"{package}.conformance.{name}" for name in public_names(f"{package}.conformance")]
-        alone = "    options:\n      members: false\n      show_bases: false"
         paths += kit
-        sections += [f"::: {path}\n{alone}" for path in kit]
+        sections += [_section(path, members=False, show_bases=False) for path in kit]
     rows = [f"| [`{path.rpartition('.')[2]}`][{path}] | {_first_line(path)} |" for path in paths]
-    return "\n".join(["| name | what it is |", "|---|---|", *rows, "", *(f"{section}\n" for section in sections)])
+    return "\n".join(["| name | what it is |", "|---|---|", *rows, "", *sections])
+
+
+def _section(path: str, **options: Any) -> str:
+    """The instruction to mkdocstrings."""
+    return f"::: {path}\n    options: {json.dumps(options)}\n"
+
+
+def _inherited(path: str) -> list[str]:
+    """The members that a class has from base classes that no page of the reference shows."""
+    found = _object(path)
+    if not isinstance(found, griffe.Class):
+        return []
+    shown = _shown_objects()
+    hidden = [base for base in found.mro() if base.path not in shown]
+    return [name for base in hidden for name in base.members if not name.startswith("_") and name not in found.members]
+
+
+@cache
+def _shown_objects() -> set[str]:
+    """The paths at which the public names are defined."""
+    packages = [name if name == "longshore" else f"longshore.{name}" for name in PACKAGES]
+    return {_object(f"{package}.{name}").path for package in packages for name in public_names(package)}
+
+
+def _object(path: str) -> Any:
+    """The class, function or value that a public name stands for."""
+    found = _source()[path.partition(".")[2]]
+    return found.final_target if isinstance(found, griffe.Alias) else found
 
 
 def _first_line(path: str) -> str:
     """The first sentence of the documentation of a name."""
-    found = _source()[path.partition(".")[2]]
-    try:
-        found = found.final_target if isinstance(found, griffe.Alias) else found
-    except griffe.AliasResolutionError:
-        return ""
+    found = _object(path)
     text = found.docstring.value if found.docstring else ""
     sentence, _, _ = " ".join(text.partition("\n\n")[0].split()).partition(". ")
     return sentence.removesuffix(".").replace("|", "\\|").replace("<", "&lt;")

@@ -21,6 +21,7 @@ import pytest
 
 from docs._site.build import html_of, pages, public_names
 from docs._site.generate import GENERATED
+from longshore import RunningJob
 from tests.chromium import browser
 from tests.repo.pages import ROOT
 from tests.repo.test_public_names import PUBLIC
@@ -35,6 +36,8 @@ LOADED_LINKS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "dns-
 FOREIGN_FILES = re.compile(r"https?://[\w.-]*(?:unpkg|cdn|jsdelivr|googleapis|gstatic|cloudflare)[^\s\"'`)]*")
 NEVER_ASKED = ("https://unpkg.com/mermaid@", "https://unpkg.com/resize-observer-polyfill")
 """The theme loads them for a Mermaid chart, of which no page has one, and for browsers without ResizeObserver."""
+HEAVY = ("longshore.spark", "longshore.testing")
+"""One would load Spark; of the other, the reference shows classes without their tests."""
 SHOWN = (
     "index.html",
     "tasks.html",
@@ -172,6 +175,22 @@ def test_the_reference_has_every_public_name(package: str, parsed: dict[str, Par
     wanted = {f"{kit if package == 'longshore.testing' else package}.{name}" for name in names}
     wanted |= {f"{package}.{name}" for name in public_names(package)}
     assert wanted - anchors == set()
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_public_member_of_every_public_class(parsed: dict[str, Parsed]) -> None:
+    anchors = set[str]().union(*(page.ids for name, page in parsed.items() if name.startswith("reference/")))
+    modules = [importlib.import_module(package) for package in PUBLIC if package not in HEAVY]
+    public = {getattr(module, name): f"{module.__name__}.{name}" for module in modules for name in module.__all__}
+    missing = set()
+    for one in [one for one in public if isinstance(one, type)]:
+        ours = [base for base in one.__mro__ if base.__module__.startswith("longshore")]
+        names = {name for base in ours for name in vars(base) if not name.startswith("_")}
+        places = [public[base] for base in ours if base in public]
+        if one is RunningJob:
+            places.append("longshore.Job")  # its fields are those of its record
+        missing |= {f"{public[one]}.{name}" for name in names if not {f"{at}.{name}" for at in places} & anchors}
+    assert missing == set()
 
 
 @pytest.mark.slow
