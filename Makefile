@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check check-lint sql explain bench prove docs site lock clean
+.PHONY: help setup run test test-postgres test-sqlite check check-lint fmt cover release sql explain bench prove docs site lock clean
 
 PYTHON ?= python3
 # two, because the long tests wait on disks and processes rather than on the processor; who is done early takes of the other's
@@ -22,7 +22,7 @@ TYPED := src tests docs/_site $(wildcard benchmarks examples)
 FAST_TESTS := tests/core tests/repo tests/contract tests/runtime tests/app
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make the virtual environment with the locked dependencies
 
@@ -52,6 +52,12 @@ test: check-lint ## the style, type and import checks, the whole test suite, and
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal
 	$(BIN)/python -m tests.postgres_versions 15
 
+test-postgres: $(READY) ## the tests of plans, claims and limits on other versions of PostgreSQL (VERSIONS="14 16 17")
+	$(BIN)/python -m tests.postgres_versions $(or $(VERSIONS),15)
+
+test-sqlite: $(READY) ## the backend contract, the runtime and the command line on SQLite alone
+	LONGSHORE_TEST_STORES=sqlite $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -m 'not postgres and not spark' tests/core tests/contract tests/runtime tests/app tests/cli
+
 # on the store that needs neither disk nor server; make test runs every test on every store
 check: check-lint ## the style, type and import checks and the fast tests, in under a minute
 	LONGSHORE_TEST_STORES=memory $(BIN)/python -m pytest -q -n $(TEST_PROCESSES) -p no:schemathesis -m 'not slow and not postgres' $(FAST_TESTS)
@@ -61,6 +67,17 @@ check-lint: $(READY) ## formatting, ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(TYPED)
 	$(BIN)/lint-imports
+
+fmt: $(READY) ## format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+cover: $(READY) ## run the fast tests on memory and SQLite, and print the share of lines and branches they cover
+	LONGSHORE_TEST_STORES='memory sqlite' $(BIN)/python -m coverage run -m pytest -q -p no:schemathesis -m 'not postgres' $(FAST_TESTS) tests/backends
+	$(BIN)/python -m coverage report
+
+release: test ## test, build the packages, try the wheel in an empty environment, and tag the version of pyproject.toml
+	$(BIN)/python -m tests.release
 
 sql: $(READY) ## print every SQL statement, ready to paste into sqlite3 or psql (NAMES="claim_span": some of them)
 	@$(BIN)/python -m tests.show_sql $(NAMES)
