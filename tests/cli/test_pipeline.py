@@ -49,4 +49,4 @@ def test_an_invalid_date_or_setting_is_refused_before_spark_starts(tmp_path: Pat
 
 def test_status_without_a_lake_names_the_command_and_needs_no_spark(tmp_path: Path) -> None:
     done = longshore("status", "--lake", str(tmp_path / "lake"), before=HIDDEN)
-    assert "longshore pipeline run makes one" in refused(done, 5)
+    assert "create one with: longshore pipeline run" in refused(done, 5)

@@ -128,7 +128,7 @@ async def test_events_are_pruned_no_further_than_they_are_held(store_url: str) -
     async with connect(store_url) as backend:
         assert isinstance(backend, SupportsArchive)
         await backend.enqueue_jobs([Job(id=f"j{n}", type="mail") for n in range(3)])
-        with backend.reading_in_bulk() as reader:  # type: ignore[attr-defined]  # every store that has an address can
+        with backend.bulk_reader() as reader:  # type: ignore[attr-defined]  # every store that has an address can
             held = reader.log_ends().last
         await backend.enqueue_job(Job(id="later", type="mail"))
         now = await backend.now()

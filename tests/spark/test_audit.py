@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.export import Place
+from longshore.backends.export import LogPosition
 from longshore.spark.audit.audit import AuditReport, Material, run_audit
 from longshore.spark.audit.histories import Watermark
 from longshore.spark.audit.rules import PRUNED, Kind
@@ -54,7 +54,7 @@ def told_at_odd_times(events: DataFrame, pattern: Pattern) -> DataFrame:
 
 
 @pytest.mark.prove
-def test_planted_defects_are_found_all_of_them_and_nothing_else(
+def test_the_audit_finds_all_planted_defects_and_nothing_else(
     long_log: tuple[DataFrame, DataFrame], pattern: Pattern, proving: bool
 ) -> None:
     events, jobs = long_log
@@ -95,7 +95,7 @@ def test_where_old_events_were_pruned_a_life_may_begin_anywhere(spark: SparkSess
 def test_what_follows_where_the_jobs_were_read_is_left_to_the_next_audit(spark: SparkSession, pattern: Pattern) -> None:
     """Some jobs came or went on since they were read, and what is not certain yet has gaps."""
     events, jobs = short_log(spark, pattern)
-    certain = Watermark(Place(0, len(pattern.events)), now=pattern.now)  # the jobs were read after the first copy
+    certain = Watermark(LogPosition(0, len(pattern.events)), now=pattern.now)  # the jobs were read after the first copy
     once = jobs.where(f"uid < {pattern.width}")
     holes = events.where(f"job_uid < {pattern.width} OR job_seq != 2")
     assert run_audit(Material(holes, once, certain)).counts == {}

@@ -71,7 +71,7 @@ def test_a_lake_is_reported_and_audited_and_a_lost_job_is_found(
     later = command("report", "--lake", lake, "--output", "later", "--since", "2999-01-01")
     assert (later.exit_code, list((tmp_path / "later").iterdir())) == (0, [tmp_path / "later" / "report.html"])
     clean = command("audit", "--lake", lake)
-    assert (clean.exit_code, "nothing is wrong" in clean.stdout) == (0, True)
+    assert (clean.exit_code, "no problems found" in clean.stdout) == (0, True)
     lose(tmp_path / "jobs.db", "job-7")
     told = command("audit", "--lake", lake, "--url", url, "--output", "all.jsonl", "--json")
     assert told.exit_code == 1, told.output
@@ -84,11 +84,11 @@ def test_a_lake_is_reported_and_audited_and_a_lost_job_is_found(
     assert "lost: job job-7 (uid 8) of queue =q, event 1 job.added: the log ends at INITIAL_PENDING" in shown.stdout
 
 
-def test_what_is_missing_is_told(command: Command, tmp_path: Path) -> None:
+def test_missing_or_invalid_options_are_named(command: Command, tmp_path: Path) -> None:
     for arguments, words in (
-        (["audit"], "say what is audited: --lake with a folder, --url with a store, or both"),
+        (["audit"], "give --lake with a folder, --url with a store, or both"),
         (["audit", "--lake", str(tmp_path / "none")], "there is no lake at"),
         (["report", "--lake", "none", "--output", __file__], "is a file; name a folder"),
-        (["report", "--lake", "none", "--output", "out", "--since", "May"], "must be a date like 2026-05-01"),
+        (["report", "--lake", "none", "--output", "out", "--since", "May"], "must be a date such as 2026-05-01"),
     ):
         assert words in str(command(*arguments).exception)

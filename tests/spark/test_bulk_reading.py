@@ -15,7 +15,7 @@ EVENTS = JOBS + 3 * DONE + 1
 def rows_of(url: str, table: str, *, parts: int = 1, where: tuple[Condition, ...] = ()) -> list[dict[str, object]]:
     backend = connect(url)
     assert isinstance(backend, SupportsExport)
-    with backend.reading_in_bulk() as reader:
+    with backend.bulk_reader() as reader:
         cut = reader.parts(table, parts)
         wanted = Wanted(table, list(COLUMNS[table]), where)
         return [row for part in cut for batch in reader.batches(wanted, part) for row in batch.to_pylist()]
@@ -62,7 +62,7 @@ async def test_the_log_is_read_up_to_what_was_there_when_it_was_cut(store_url: s
     await fill(store_url)
     backend = connect(store_url)
     assert isinstance(backend, SupportsExport)
-    with backend.reading_in_bulk() as reader:
+    with backend.bulk_reader() as reader:
         cut = reader.parts("events", 2)
         async with connect(store_url) as other:
             await other.dequeue_jobs("worker-2", limit=5)
@@ -74,7 +74,7 @@ async def test_a_position_so_many_events_on_is_where_as_many_are_read(store_url:
     await fill(store_url)
     backend = connect(store_url)
     assert isinstance(backend, SupportsExport)
-    with backend.reading_in_bulk() as reader:
+    with backend.bulk_reader() as reader:
         last = reader.log_ends().last
         middle = reader.position_after(0, 40, last)
         wanted = Wanted("events", ["number"])

@@ -79,7 +79,7 @@ def test_what_cannot_be_read_is_told_in_words(spark: "SparkSession", tmp_path: o
             {"columns": "id,nam"},
             "columns: 'nam' is not a column of jobs, which has uid, id",
         ),
-        ("memory://", "jobs", {}, "url: memory:// lives in one process"),
+        ("memory://", "jobs", {}, "url: memory:// exists in one process only"),
         ("", "jobs", {}, "url: is missing"),
         (f"sqlite:///{tmp_path}/none.db", "jobs", {}, ".*none.db does not exist; check the address"),
         ("sqlite:///jobs.db", "jobs", {"partitions": "0"}, "partitions: must be a whole number from 1"),

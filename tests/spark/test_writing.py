@@ -145,7 +145,7 @@ async def test_a_row_that_cannot_be_a_job_leaves_nothing_of_the_others(spark: "S
 def test_what_cannot_be_written_is_refused_before_anything_is(spark: "SparkSession", tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     for columns, mode, words in (
-        (["'a' AS type", "1 AS colour"], "append", "column colour: is not an option of a job; the columns may be type"),
+        (["'a' AS type", "1 AS colour"], "append", "column colour: is not an option of a job; use one of type"),
         (["'a' AS type", "'x' AS tags"], "append", "column tags: must be an array of text, not string"),
         (["'a' AS queue"], "append", "column type: is missing"),
         (["'a' AS type"], "overwrite", "overwrite would delete jobs"),

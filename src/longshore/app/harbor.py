@@ -76,9 +76,8 @@ class TaskDecorator(Protocol):
 class Harbor:
     """The tasks of an application and their store: `harbor = Harbor("sqlite:///jobs.db")`. See docs/tasks.md.
 
-    Declare functions with `@harbor.task`, and run them with `harbor.worker()`. A harbor is not bound to an event loop:
-    create it at the top of a module; its store opens on first use. A closed harbor may be entered again
-    (`async with harbor`): it then opens its URL again, and `memory://` is a new, empty store.
+    Create it at the top of a module: it is not bound to an event loop, and its store opens on first use. After a close
+    it may be entered again (`async with harbor`): it opens its URL again, and `memory://` is a new, empty store.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class Harbor:
             task: Any = self._declare(
                 function, names, kind=SparkTask, for_callers=without_session(function), executor="process", **declared
             )
-            task.spark, task.tells_progress = self._spark, progress
+            task.spark, task.reports_progress = self._spark, progress
             return task
 
         return declare if function is None else declare(function)
@@ -300,8 +299,8 @@ class Harbor:
     ) -> Flow[Any]:
         """Return a flow of calls in order, each with the previous result: `harbor.chain(a.call(1), b.call, c.call)`.
 
-        After the first call, pass `task.call` or a function that returns a call: `lambda rows: load.call(rows,
-        "orders")`. The flow's result is the last one's.
+        After the first call, pass `task.call` or a function that returns a call, such as
+        `lambda rows: load.call(rows, table="orders")`. The flow's result is the last one's.
         """
         flow: Flow[Any] = Flow(self._flows, name, id)
         step = flow.add(first)

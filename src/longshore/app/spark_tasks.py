@@ -22,7 +22,7 @@ class SparkTask(Task[P, R]):
     entry = "run_application"
     jobs_per_process = 1  # the Java of an earlier job may be in any state, and an idle one keeps its memory
     spark: SparkSettings
-    tells_progress: bool
+    reports_progress: bool
 
     def __call__(self, spark: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function directly, with your own session."""
@@ -42,7 +42,7 @@ class SparkTask(Task[P, R]):
             lambda spark: self._called(spark, job),
             master=self.spark.master,
             config=self.spark.config,
-            tells_progress=self.tells_progress,
+            reports_progress=self.reports_progress,
         )
 
     def _called(self, spark: Any, job: RunningJob) -> Any:

@@ -21,13 +21,13 @@ _MOST_PARTS = 10_000
 
 
 def answer(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Runs a coroutine in another thread: this one may have a running event loop."""
+    """Run a coroutine in another thread: this one may have a running event loop."""
     with ThreadPoolExecutor(1, thread_name_prefix="longshore-spark") as thread:
         return thread.submit(asyncio.run, coroutine).result()
 
 
 class Address(NamedTuple):
-    """Where the store is; it goes to other processes, and each opens it for itself."""
+    """The address of a store. Spark sends it to other processes, and each opens the store."""
 
     url: str
     options: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
     @contextmanager
     def opened(self) -> Iterator[Backend]:
-        """The store, closed when done with; one that does not exist is not made."""
+        """Open the store and close it at the end; a missing store is not created."""
         backend = connect(self.url, create=False, **self.options)
         try:
             yield backend
@@ -46,10 +46,10 @@ class Address(NamedTuple):
 
     @contextmanager
     def reading(self) -> Iterator[BulkReader]:
-        """The store, to be read in bulk."""
+        """Open the store for bulk reads."""
         with self.opened() as backend:
-            assert isinstance(backend, SupportsExport)  # as every store that has an address
-            with backend.reading_in_bulk() as reader:
+            assert isinstance(backend, SupportsExport)  # true for every store with a URL
+            with backend.bulk_reader() as reader:
                 yield reader
 
     def log_ends(self) -> LogEnds:
@@ -64,13 +64,15 @@ def address(options: Mapping[str, str]) -> Address:
     if not url:
         raise InvalidArgument("url", 'is missing: .option("url", "sqlite:////data/jobs.db") or a postgresql:// address')
     if url.startswith("memory:"):
-        raise InvalidArgument("url", "memory:// lives in one process, and Spark's tasks run in others; use a file")
+        raise InvalidArgument(
+            "url", "memory:// exists in one process only, and Spark's tasks run in others; use a file"
+        )
     schema = options.get("schema")
     return Address(url, {} if schema is None else {"schema": schema})
 
 
 def table(options: Mapping[str, str]) -> str:
-    """Which table is read: the argument of `load`."""
+    """Return the table to read: the argument of `load`."""
     name = options.get("path", "")
     if name not in COLUMNS:
         wanted = " or ".join(f'load("{known}")' for known in COLUMNS)
@@ -79,7 +81,7 @@ def table(options: Mapping[str, str]) -> str:
 
 
 def columns(options: Mapping[str, str], of: str) -> list[str]:
-    """The columns that `columns` names, or all."""
+    """Return the columns that `columns` names, or all."""
     named = options.get("columns")
     if named is None:
         return list(COLUMNS[of])
@@ -91,7 +93,7 @@ def columns(options: Mapping[str, str], of: str) -> list[str]:
 
 
 def number(options: Mapping[str, str], name: str, default: int, most: int = _MOST_PARTS) -> int:
-    """A whole number of at least 1."""
+    """Return a whole number of at least 1."""
     given = options.get(name)
     if given is None:
         return default

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from pyspark.sql import SparkSession
 
-from longshore.backends.export import place_of
+from longshore.backends.export import log_position
 from longshore.backends.port import LogEnds
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import from_micros
@@ -27,12 +27,12 @@ EVENTS_AT_ONCE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """What a run did."""
+    """The result of a run."""
 
     version: int
-    """Of the lake, afterwards."""
+    """The version of the lake after the run."""
     events: int
-    """That came with this run."""
+    """Events added by this run."""
     batches: int
     steps: tuple[Step, ...]
     seconds: float
@@ -40,18 +40,18 @@ class PipelineReport:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """Which days are computed again from bronze; None is no bound."""
+    """The days to rebuild from bronze; None means no limit."""
 
     first: date | None = None
     last: date | None = None
 
     def __post_init__(self) -> None:
         if self.first is not None and self.last is not None and self.first > self.last:
-            raise InvalidArgument("to", f"must not be before {self.first}, where it begins")
+            raise InvalidArgument("to", f"must not be before --from, {self.first}")
 
     @property
     def any(self) -> bool:
-        """Whether any are asked for."""
+        """Whether any days are to be rebuilt."""
         return self.first is not None or self.last is not None
 
     def of(self, days: Sequence[str]) -> list[str]:
@@ -68,16 +68,16 @@ def run_pipeline(
     spark: SparkSession,
     schema: str | None = None,
     form: str | None = None,
-    again: Days = Days(),  # noqa: B008 - it never changes
+    again: Days = Days(),  # noqa: B008 - immutable
     fresh_within: timedelta | None = None,
     events_at_once: int = EVENTS_AT_ONCE,
     partitions: int = 4,
     told: Callable[[Step], None] = lambda _: None,
 ) -> PipelineReport:
-    """Brings the lake up to date with the store's log, and computes the days of `again` once more.
+    """Bring the lake up to date with the store's log, and rebuild the days of `again`.
 
-    Killed at any moment, it goes on where it was when it is run again. LakeError if a check did not hold: the lake is
-    then as it was.
+    If it is killed, run it again to resume. Raises LakeError if a check fails; the lake then does not change. See
+    docs/pipeline.md.
     """
     store = address({"url": url} if schema is None else {"url": url, "schema": schema})
     found = Lake.open_or_new(lake, spark)
@@ -135,9 +135,9 @@ class _Run:
         reached = self._lake.manifest.reached
         for batch in receipts[:old]:
             reached = list(batch.last) or reached
-        had = max(list(reached), list(place_of(before.pruned_anywhere)))
-        checks.check_nothing_was_pruned(place_of(after.pruned_anywhere), had)
-        wanted = list(place_of(before.last))
+        had = max(list(reached), list(log_position(before.pruned_anywhere)))
+        checks.check_nothing_was_pruned(log_position(after.pruned_anywhere), had)
+        wanted = list(log_position(before.last))
         if wanted > had:
             checks.check_reached(max([list(reached), *(list(batch.last) for batch in receipts)]), wanted)
 
@@ -158,16 +158,16 @@ def refresh_lake(
     form: str,
     log: str,
     made_at: datetime,
-    again: Days = Days(),  # noqa: B008 - it never changes
+    again: Days = Days(),  # noqa: B008 - immutable
     told: Callable[[Step], None] = lambda _: None,
 ) -> Lake:
-    """Adds the batches that landed and recomputes what they change; the next version of the lake, or LakeError."""
+    """Add the landed batches, recompute what they change, and return the next version of the lake."""
     draft = Draft(spark, lake, form)
     refresh = Refresh(spark, draft, told)
     refresh.take_in([receipt for receipt in receipts if receipt.rows])
     if again.any:
-        refresh.work_out_anew(again.of(list(draft.manifest.days(EVENTS))))
-    refresh.put_together()
+        refresh.rebuild(again.of(list(draft.manifest.days(EVENTS))))
+    refresh.compact()
     old = lake.manifest
     sums = {
         "events": sum(each.rows for each in receipts),

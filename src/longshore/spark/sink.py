@@ -1,4 +1,4 @@
-"""Writes a DataFrame as jobs: all of it, or each batch of a stream."""
+"""The data sink: a DataFrame, or each batch of a stream, as jobs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _KINDS: Mapping[Any, tuple[Check, str]] = {
     Duration | None: (_seconds, "seconds, as a number"),
     Sequence[str]: (_names, "an array of text"),
 }
-"""The column of an option, by the option's type. An option of another type has no column."""
+"""The column type of an option, by the option's type. Options of other types have no column."""
 _NO_COLUMN = ("retry_strategy", "hold")
 
 _KNOWN: Mapping[str, tuple[Check, str]] = {
@@ -79,17 +79,15 @@ _KNOWN: Mapping[str, tuple[Check, str]] = {
 
 
 def check_columns(schema: StructType) -> None:
-    """Whether these columns can become jobs; what cannot is named, with what it should be."""
+    """Raise InvalidArgument if a column cannot become an option of a job."""
     for field in schema.fields:
         if field.name not in _KNOWN:
-            raise InvalidArgument(
-                f"column {field.name}", f"is not an option of a job; the columns may be {', '.join(_KNOWN)}"
-            )
+            raise InvalidArgument(f"column {field.name}", f"is not an option of a job; use one of {', '.join(_KNOWN)}")
         fits, wanted = _KNOWN[field.name]
         if not fits(field.dataType):
             raise InvalidArgument(f"column {field.name}", f"must be {wanted}, not {field.dataType.simpleString()}")
     if "type" not in schema.fieldNames():
-        raise InvalidArgument("column type", "is missing: every job has one")
+        raise InvalidArgument("column type", "is missing; every job needs a type")
 
 
 _OF_ONE_ROW = frozenset({"data", "job_id", "idempotency_key"})
@@ -97,14 +95,14 @@ _KNOWN_AT_ONCE = 10_000
 
 
 class RowsAsTexts:
-    """Checks rows and writes each as the text of a job to stage; options that rows share are checked once."""
+    """Checks rows and serializes them for staging; options that rows share are checked once."""
 
     def __init__(self, *, data_is_text: bool) -> None:
         self._data_is_text = data_is_text
         self._alike: dict[tuple[Any, ...], Record] = {}
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """A null is what is left out. InvalidArgument names the column."""
+        """Return the row as text. A null is an omitted option. InvalidArgument names the column."""
         try:
             return self._text({name: value for name, value in row.items() if value is not None})
         except InvalidArgument as error:
@@ -122,7 +120,7 @@ class RowsAsTexts:
         return text_of(_record(given, data), chosen="job_id" in given)
 
     def _like(self, given: dict[str, Any]) -> Record:
-        """A record of the same columns, checked; its id and data are the next row's to set."""
+        """Return a checked record with the same options; the caller sets its id and data."""
         values = tuple(given.items())
         if (known := self._alike.get(values)) is None:
             if len(self._alike) >= _KNOWN_AT_ONCE:
@@ -133,7 +131,7 @@ class RowsAsTexts:
 
 def _record(given: dict[str, Any], data: Any) -> Record:
     if "type" not in given:
-        raise InvalidArgument("type", "is null: every job has one")
+        raise InvalidArgument("type", "is null; every job needs a type")
     for name in ("run_at", "expires_at"):
         if name in given:
             given[name] = _aware(given[name])
@@ -145,7 +143,7 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         raise InvalidArgument(
-            "data", f"must be JSON where it is text, and this is not: {text[:80]!r}; use to_json(…), or a struct"
+            "data", f"must be JSON if it is text; got {text[:80]!r}; use to_json(…) or a struct"
         ) from None
 
 
@@ -156,19 +154,19 @@ def _aware(moment: datetime) -> datetime:
 _AT_ONCE = 5_000
 """Rows staged in one transaction; other work of the store runs between them."""
 _IN_A_PART = 50_000
-"""Rows under one name: a store that makes jobs of whole parts by one statement should not take long for it."""
+"""Rows per part: a store may turn a whole part into jobs with one statement, which must not take long."""
 
 
 @dataclass
 class StagedRows(WriterCommitMessage):
-    """The rows that one Spark task staged, and for which run."""
+    """The rows that one Spark task staged for a run."""
 
     run: str
     parts: tuple[str, ...]
 
 
 class _Rows:
-    """Stages and commits rows, of one write or of a batch of a stream; Spark makes it for each plan of a write."""
+    """Stages and commits the rows of one write or of one batch; Spark creates it for each plan of a write."""
 
     def __init__(self, address: Address, schema: StructType) -> None:
         check_columns(schema)
@@ -178,7 +176,7 @@ class _Rows:
             answer(store.clear_silent_runs())
 
     def stage(self, run: str, batches: Iterator[pyarrow.RecordBatch]) -> StagedRows:
-        """Stages checked rows under new names, so that those of a failed attempt are distinct."""
+        """Stage checked rows under new names, so that rows of a failed attempt are distinct."""
         parts: list[str] = []
         left = 0
         with _staging(self.address) as store:
@@ -198,7 +196,7 @@ class _Rows:
                 yield [texts.text(row) for row in rows]
 
     def make_jobs(self, run: str, staged: Sequence[StagedRows]) -> None:
-        """In one transaction."""
+        """Turn the staged rows into jobs in one transaction."""
         with _staging(self.address) as store:
             report = answer(store.commit_run(run, [part for each in staged for part in each.parts]))
         print(
@@ -208,7 +206,7 @@ class _Rows:
         )
 
     def drop(self, run: str) -> None:
-        """Drops all rows staged for the run."""
+        """Drop all rows staged for the run."""
         with _staging(self.address) as store:
             answer(store.abandon_run(run))
 
@@ -226,14 +224,14 @@ class JobWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._rows.make_jobs(self._run, _staged(messages))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all of it goes
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all staged rows are dropped
         self._rows.drop(self._run)
 
 
 class StreamingJobWriter(DataSourceStreamArrowWriter):
-    """The same for each batch of a stream: a run named by the stream's checkpoint and the batch's number.
+    """Like `JobWriter`, for each batch of a stream. The run is named by the stream's checkpoint and the batch number.
 
-    A batch that Spark replays, because it died between the commit here and its own note of it, is the same run.
+    A batch that Spark replays after a crash is therefore the same run.
     """
 
     def __init__(self, address: Address, schema: StructType) -> None:
@@ -245,7 +243,7 @@ class StreamingJobWriter(DataSourceStreamArrowWriter):
     def commit(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
+        batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages name the run
     ) -> None:
         staged = _staged(messages)
         if staged:  # a batch without tasks has no rows
@@ -254,7 +252,7 @@ class StreamingJobWriter(DataSourceStreamArrowWriter):
     def abort(
         self,
         messages: Sequence[WriterCommitMessage | None],
-        batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages tell it with the stream
+        batchId: int,  # noqa: ARG002, N803 - Spark's name; the messages name the run
     ) -> None:
         for run in {each.run for each in _staged(messages)}:
             self._rows.drop(run)
@@ -265,28 +263,28 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
 
 
 def run_of(query_id: str, batch: int | str) -> str:
-    """The name of the run that a batch of a stream is; `query.id` is kept in the checkpoint."""
+    """The name of the run of a stream's batch; the checkpoint stores `query.id`."""
     return f"{query_id}-{batch}"
 
 
 def _run_of_this_batch() -> str:
-    """Only tasks can read these from Spark: the writer is made for each batch and knows only the options."""
+    """The run of this task's batch. Only tasks can read it: Spark gives the writer nothing but the options."""
     context = TaskContext.get()
-    assert context is not None  # a task is what this runs in
+    assert context is not None  # called in a task only
     query, batch = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("streaming.sql.batchId")
     if not query or not batch:
-        raise RuntimeError("this Spark does not say which batch a task belongs to; write in foreachBatch instead")
+        raise RuntimeError("this Spark does not report the batch of a task; write in foreachBatch instead")
     return run_of(query, batch)
 
 
 @contextmanager
 def _staging(address: Address) -> Iterator[SupportsBulkInsert]:
     with address.opened() as backend:
-        assert isinstance(backend, SupportsBulkInsert)  # as every store that has an address
+        assert isinstance(backend, SupportsBulkInsert)  # true for every store with a URL
         yield backend
 
 
 def enqueue_report(url: str, run_id: str, *, schema: str | None = None) -> RunReport | None:
-    """What a write under this `runId` brought: rows offered, inserted and already there; None if it did not end."""
+    """Return the counts of a write under this `runId`, or None if it has not ended. See docs/spark.md."""
     with _staging(Address(url, {} if schema is None else {"schema": schema})) as store:
         return answer(store.run_report(run_id))

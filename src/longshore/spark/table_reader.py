@@ -1,4 +1,4 @@
-"""Reads a table of a store in parallel parts: its schema, its filters and its rows."""
+"""Parallel reads of a store's table: schema, filters and rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _TYPES: dict[Kind, tuple[DataType, pyarrow.DataType]] = {
 
 
 def spark_schema(table: str, columns: Sequence[str]) -> StructType:
-    """The declared types of these columns; a span is in seconds."""
+    """The declared types of these columns; durations are in seconds."""
     schema = StructType()
     for name in columns:
         schema = schema.add(name, _TYPES[COLUMNS[table][name]][0])
@@ -61,7 +61,7 @@ def spark_schema(table: str, columns: Sequence[str]) -> StructType:
 
 
 def as_declared(batch: pyarrow.RecordBatch, table: str, columns: Sequence[str]) -> pyarrow.RecordBatch:
-    """The same rows with the types that were declared."""
+    """Convert the rows to the declared types."""
     kinds = [COLUMNS[table][name] for name in columns]
     schema = pyarrow.schema([(name, _TYPES[kind][1]) for name, kind in zip(columns, kinds, strict=True)])
     arrays = [_converted(batch.column(place), kind) for place, kind in enumerate(kinds)]
@@ -71,7 +71,7 @@ def as_declared(batch: pyarrow.RecordBatch, table: str, columns: Sequence[str]) 
 def _converted(column: pyarrow.Array, kind: Kind) -> pyarrow.Array:
     if kind is Kind.SPAN:
         return pyarrow.compute.divide(column.cast(pyarrow.float64()), 1_000_000.0)
-    if kind is Kind.NAMES:  # most jobs have the same few sets of tags: each is read once
+    if kind is Kind.NAMES:  # most jobs share a few sets of tags, so each is parsed once
         known = column.dictionary_encode()
         lists = pyarrow.array([json.loads(text) if text else [] for text in known.dictionary.to_pylist()], _NAMES)
         return lists.take(known.indices)
@@ -91,7 +91,10 @@ _LARGEST = 2**63
 
 
 def condition_of(wanted: Filter, table: str) -> Condition | None:
-    """The same for the store, or None if it is left to Spark: text is compared for equality only, as orders differ."""
+    """Return the filter as a condition of the store, or None to leave it to Spark.
+
+    Text is compared for equality only, because the sort orders differ.
+    """
     path: tuple[str, ...] = getattr(wanted, "attribute", ())
     if len(path) != 1 or path[0] not in COLUMNS[table]:
         return None
@@ -114,7 +117,7 @@ def condition_of(wanted: Filter, table: str) -> Condition | None:
 
 
 def _stored(value: Any, kind: Kind) -> Any:
-    """The value as the store keeps it, or None if it keeps no such value."""
+    """Return the value as the store keeps it, or None if the store cannot have it."""
     if kind is Kind.MOMENT and isinstance(value, datetime):
         return to_micros(value if value.tzinfo else value.replace(tzinfo=UTC))
     if kind is Kind.INTEGER and type(value) is int and -_LARGEST <= value < _LARGEST:
@@ -126,7 +129,7 @@ def _stored(value: Any, kind: Kind) -> Any:
 
 @dataclass
 class TablePart(InputPartition):
-    """What one task reads."""
+    """The part of a table that one task reads."""
 
     part: Part
 
@@ -134,7 +137,7 @@ class TablePart(InputPartition):
 def read_part(
     address: Address, table: str, columns: Sequence[str], conditions: Sequence[Condition], part: Part
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a part, with the types that were declared."""
+    """Yield the rows of a part with the declared types."""
     with address.reading() as store:
         for batch in store.batches(Wanted(table, columns, conditions), part):
             if batch.num_rows:
@@ -142,7 +145,7 @@ def read_part(
 
 
 class TableReader(DataSourceReader):
-    """Reads everything, and leaves filters to Spark."""
+    """Reads all rows and leaves filters to Spark."""
 
     def __init__(self, address: Address, table: str, columns: Sequence[str], parts: int) -> None:
         self._address = address
@@ -162,7 +165,7 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """Has the store leave out what a filter would."""
+    """Passes filters on to the store."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         for wanted in filters:

@@ -1,1 +1,1 @@
-"""The audit: every job's history, replayed against the table of legal transitions by as many machines as there are."""
+"""The audit: replays every job's history against the table of legal transitions, on Spark."""

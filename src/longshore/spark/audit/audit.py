@@ -1,4 +1,4 @@
-"""One audit: reads a store or kept events, applies the rules, and collects the findings."""
+"""One audit: read a store or kept events, apply the rules, and collect the findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.export import Place, place_of
+from longshore.backends.export import LogPosition, log_position
 from longshore.core.errors import InvalidArgument
 from longshore.spark.audit import rules
 from longshore.spark.audit.histories import (
@@ -39,26 +39,26 @@ _LOOKS_EVERY = 0.2
 
 @dataclass(frozen=True)
 class Material:
-    """What is audited."""
+    """The input of an audit."""
 
     events: DataFrame
     jobs: DataFrame | None = None
     certain: Watermark = field(default_factory=Watermark)
     pruned: bool = False
-    """Whether old events may have been removed, so that a life may begin anywhere."""
+    """Whether old events may have been removed, so that a history may begin anywhere."""
 
 
 class History(NamedTuple):
-    """Events of a store that were kept elsewhere, all of them up to one place of its log."""
+    """Events of a store that were kept elsewhere, complete up to one position of its log."""
 
     events: DataFrame
-    reached: Place
+    reached: LogPosition
     log: str
-    """Which log it is; a store that was restored from a copy has begun a new one."""
+    """The id of the log; a store that was restored from a copy has a new log."""
 
 
 def from_history(events: DataFrame) -> Material:
-    """Events that were kept elsewhere, as a lake does; of the jobs nothing is known but what these tell."""
+    """Audit events that were kept elsewhere, such as in a lake, without the jobs of the store."""
     return Material(events.select(*EVENT_COLUMNS), pruned=True)
 
 
@@ -74,7 +74,7 @@ def from_store(
     """Events and jobs of a store that may be in full use; with a history, what was pruned of its events is known too.
 
     The jobs are read first, in one snapshot, and kept while the log is read: so the log has all that happened to them,
-    up to where each stood.
+    up to where each stood. See docs/audit.md.
     """
     options = {"url": url} | ({} if schema is None else {"schema": schema})
     where = address(options)
@@ -90,7 +90,7 @@ def from_store(
     events = _read(spark, "events", EVENT_COLUMNS, options)
     if history is not None:
         events = _continued(history, events)
-    certain = Watermark(place_of(before.last), covered, now, swept_within)
+    certain = Watermark(log_position(before.last), covered, now, swept_within)
     return Material(events, jobs, certain, pruned=where.log_ends().pruned_anywhere > 0)
 
 
@@ -99,7 +99,7 @@ def _read(spark: SparkSession, table: str, columns: tuple[str, ...], options: Ma
 
 
 def _continued(history: History, events: DataFrame) -> DataFrame:
-    """What was kept, and what the store has beyond that."""
+    """The kept events, and the later events of the store."""
     xid, number = history.reached
     if xid:
         later = events.where(F.col("xid") >= xid).where(f"xid > {xid:d} OR number > {number:d}")
@@ -126,6 +126,7 @@ def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Wate
     """Every step of every job with what is wrong about it in `wrong`, an array that is empty for most.
 
     `events` and `jobs` are as the data source `longshore` gives them, whatever the order of their rows.
+    See docs/audit.md.
     """
     certain = certain or Watermark()
     lives = steps(events, certain.until)
@@ -140,7 +141,7 @@ def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Wate
 
 
 def findings(judged: DataFrame) -> DataFrame:
-    """One row for everything that is wrong."""
+    """One row for everything that is wrong. See docs/audit.md."""
     return (
         judged.where("size(wrong) > 0")
         .withColumn("found", F.explode("wrong"))
@@ -149,7 +150,7 @@ def findings(judged: DataFrame) -> DataFrame:
 
 
 def _judgements(certain: Watermark) -> tuple[list[Group], list[Group]]:
-    """The groups asked of events, and those asked of stored jobs."""
+    """The groups of rules for events, and those for stored jobs."""
     of_jobs: list[Group] = [rules.STANDING, rules.SWEEP]
     if not certain.covered:
         return list(rules.OF_EVENTS), of_jobs
@@ -162,12 +163,12 @@ def _wrong(groups: Sequence[Group]) -> str:
 
 def _first_that_holds(group: Group) -> str:
     cases = " ".join(
-        f"WHEN {rule.when} THEN named_struct('kind', '{rule.kind}', 'detail', {_told(rule.told)})" for rule in group
+        f"WHEN {rule.when} THEN named_struct('kind', '{rule.kind}', 'detail', {_as_sql(rule.detail)})" for rule in group
     )
     return f"CASE {cases} END"
 
 
-def _told(text: str) -> str:
+def _as_sql(text: str) -> str:
     """An SQL expression for a text with SQL in braces; a null becomes an empty text."""
     pieces = re.split(r"\{([^}]*)\}", text)
     spoken = [
@@ -177,29 +178,29 @@ def _told(text: str) -> str:
 
 
 YOUNG = timedelta(seconds=60)
-"""Before the end of a log that several write to at once, an event may be there before the one it follows."""
+"""Near the end of a log with concurrent writers, an event may be readable before the one that precedes it."""
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found."""
+    """What an audit found. See docs/audit.md."""
 
     events: int
     jobs: int
     """The number of jobs that have events."""
     counts: dict[Kind, int]
-    """How often each was found; what was not is not in it."""
+    """The number of findings per kind; kinds without findings are omitted."""
     pruned: dict[Kind, int]
-    """Jobs of which old events are no longer kept: no defect."""
+    """Jobs whose old events were pruned; this is expected."""
     compared: bool | None
-    """Whether log and stored jobs could be held against each other; None where there were no stored jobs."""
+    """Whether the log and the stored jobs could be compared; None without stored jobs."""
     seconds: float
     findings: DataFrame
-    """All of them; kept by Spark until its session ends."""
+    """All findings; Spark keeps them until its session ends."""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no findings."""
         return not self.counts
 
     def listed(self, most: int) -> list[dict[str, Any]]:
@@ -207,13 +208,13 @@ class AuditReport:
         return [row.asDict() for row in self.findings.orderBy("kind", "job_uid", "job_seq").limit(most).collect()]
 
     def all(self) -> Iterator[dict[str, Any]]:
-        """Each of them, however many; a part of them is in memory at a time."""
+        """Iterate over all findings with a part of them in memory at a time."""
         for row in self.findings.toLocalIterator():
             yield row.asDict()
 
 
 def run_audit(material: Material) -> AuditReport:
-    """Judges every step of every job, in one pass."""
+    """Judge every step of every job, in one pass. See docs/audit.md."""
     began = perf_counter()
     read, lived = Observation(), Observation()
     events = material.events.observe(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.backends.export import Place
+from longshore.backends.export import LogPosition
 from longshore.core.status import JobStatus
 
 SWEPT_WITHIN = timedelta(seconds=60)
@@ -17,14 +17,14 @@ SWEPT_WITHIN = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Watermark:
-    """Where log and jobs can be held against each other. As it stands: everywhere, they are one picture."""
+    """Up to where the log and the jobs can be compared. By default everywhere: both are one snapshot."""
 
-    until: Place | None = None
-    """Up to here every event was committed before the jobs were read; what comes after is left to the next audit."""
+    until: LogPosition | None = None
+    """Events up to here were committed before the jobs were read; the next audit covers later ones."""
     covered: bool = True
-    """Whether the log that is read reaches as far as the jobs that were read."""
+    """Whether the log reaches as far as the jobs that were read."""
     now: datetime | None = None
-    """When the jobs were read, by the store's own clock: leases are judged by it."""
+    """When the jobs were read, by the store's clock; leases are checked against it."""
     swept_within: timedelta = SWEPT_WITHIN
 
 
@@ -36,9 +36,9 @@ JOB_COLUMNS = (
     *("uid", "id", "queue", "status", "executions", "retry_count", "crashes", "epoch", "job_seq", "updated_at"),
     *("lease_expires_at", "expires_at"),
 )
-"""What is looked at of the two tables; the rest need not be read."""
+"""The columns of the two tables that the audit reads."""
 
-_UNTOLD = -1
+_UNCOUNTED = -1
 """The crashes of a job that crashed while it was being cancelled: that event carries no number."""
 _COUNTS_FAILURES = ["job.failed", "job.stopped"]
 _SO_FAR = (Window.unboundedPreceding, Window.currentRow)
@@ -46,14 +46,14 @@ _NEW_TIME = ["job.failed", "job.stalled", "job.released", "job.retried", "job.pr
 """Events after which an earlier `job.delayed` no longer holds; a new one follows if the job must wait again."""
 
 
-def steps(events: DataFrame, until: Place | None = None) -> DataFrame:
+def steps(events: DataFrame, until: LogPosition | None = None) -> DataFrame:
     """Events as steps of a history, with their counters and times; events without a job are left out."""
     kind, detail = F.col("event"), F.col("detail")
     reset = (kind == "job.retried") & (F.get_json_object(detail, "$.reset") == "true")
     added = kind == "job.added"
     failures = F.when(kind.isin(_COUNTS_FAILURES), F.get_json_object(detail, "$.failures").cast("long"))
     crashes = F.when(kind == "job.stalled", F.get_json_object(detail, "$.crashes").cast("long"))
-    untold = (F.col("from_status") == JobStatus.CANCELLING) & (F.col("to_status") == JobStatus.UNKNOWN_STOPPED)
+    uncounted = (F.col("from_status") == JobStatus.CANCELLING) & (F.col("to_status") == JobStatus.UNKNOWN_STOPPED)
     return events.where("job_uid IS NOT NULL").select(
         "job_uid",
         "job_seq",
@@ -70,7 +70,7 @@ def steps(events: DataFrame, until: Place | None = None) -> DataFrame:
         failures.alias("failures"),
         crashes.alias("crashes"),
         F.coalesce(failures, F.when(reset | added, 0)).alias("failures_after"),
-        F.coalesce(crashes, F.when(reset | added, 0), F.when(untold, _UNTOLD)).alias("crashes_after"),
+        F.coalesce(crashes, F.when(reset | added, 0), F.when(uncounted, _UNCOUNTED)).alias("crashes_after"),
         F.when(kind == "job.delayed", F.get_json_object(detail, "$.until").cast("long"))
         .when(kind.isin(_NEW_TIME), 0)
         .alias("not_before"),
@@ -78,7 +78,7 @@ def steps(events: DataFrame, until: Place | None = None) -> DataFrame:
     )
 
 
-def _lies_before(until: Place | None) -> Column:
+def _lies_before(until: LogPosition | None) -> Column:
     if until is None:
         return F.lit(True)
     transaction = F.coalesce(F.col("xid"), F.lit(0))
@@ -87,7 +87,7 @@ def _lies_before(until: Place | None) -> Column:
 
 
 def standings(jobs: DataFrame) -> DataFrame:
-    """Jobs as they stand, in the columns of a step as far as a job has them: each comes right after its last event."""
+    """Stored jobs in the columns of a step; each follows the last event of its job."""
     return jobs.select(
         F.col("uid").alias("job_uid"),
         "job_seq",
@@ -108,23 +108,23 @@ def standings(jobs: DataFrame) -> DataFrame:
 
 
 def with_what_came_before(steps: DataFrame) -> DataFrame:
-    """Each step beside the event before it (`before`), and beside what the job was by then: `was`, `failures_were`,
-    `crashes_were`, `due`.
+    """Add to each step the event before it (`before`) and the state of the job: `was`, `failures_were`,
+    `crashes_were` and `due`.
 
-    `since` is the last number before which events are missing or doubled (`broken`): what was told earlier than that
-    says nothing of what follows.
+    `since` is the last number before which events are missing or duplicated (`broken`). Earlier values are not used
+    for later steps.
     """
-    told = ~F.col("stored")
+    is_event = ~F.col("stored")
     earlier = _in_order().rowsBetween(Window.unboundedPreceding, -1)
     event = F.struct("job_seq", "epoch", "execution", "event", "job_id", "queue")
     known = {
-        "before": F.last(F.when(told, event), ignorenulls=True).over(earlier),
-        "last_status": _last_told("to_status", earlier),
-        "last_failures": _last_told("failures_after", earlier),
-        "last_crashes": _last_told("crashes_after", earlier),
-        "last_not_before": _last_told("not_before", earlier),
+        "before": F.last(F.when(is_event, event), ignorenulls=True).over(earlier),
+        "last_status": _last_value("to_status", earlier),
+        "last_failures": _last_value("failures_after", earlier),
+        "last_crashes": _last_value("crashes_after", earlier),
+        "last_not_before": _last_value("not_before", earlier),
     }
-    broken = told & (F.col("job_seq") != F.coalesce(F.col("before.job_seq") + 1, F.lit(1)))
+    broken = is_event & (F.col("job_seq") != F.coalesce(F.col("before.job_seq") + 1, F.lit(1)))
     since = F.max(F.when(F.col("broken"), F.col("job_seq"))).over(_in_order().rowsBetween(*_SO_FAR))
     return (
         steps.withColumns(known)
@@ -142,14 +142,14 @@ def with_what_came_before(steps: DataFrame) -> DataFrame:
 
 
 def with_the_whole_life(lives: DataFrame) -> DataFrame:
-    """Each step beside where its life ends, and whether the store has it."""
-    told, number = ~F.col("stored"), F.col("job_seq")
+    """Add to each step the end of its history, and whether the store has the job."""
+    is_event, number = ~F.col("stored"), F.col("job_seq")
     whole = _in_order().rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return lives.withColumns(
         {
-            "stored_seq": F.max(F.when(~told, number)).over(whole),
-            "last_seq": F.max(F.when(told, number)).over(whole),
-            "ever_settled": F.max(F.when(told, F.col("settled"))).over(whole),
+            "stored_seq": F.max(F.when(~is_event, number)).over(whole),
+            "last_seq": F.max(F.when(is_event, number)).over(whole),
+            "ever_settled": F.max(F.when(is_event, F.col("settled"))).over(whole),
         }
     )
 
@@ -158,10 +158,12 @@ def _in_order() -> WindowSpec:
     return Window.partitionBy("job_uid").orderBy("job_seq", "stored", "number")
 
 
-def _last_told(column: str, frame: WindowSpec) -> Column:
+def _last_value(column: str, frame: WindowSpec) -> Column:
     """The last value of this column, with the number of its event."""
-    told = ~F.col("stored") & F.col(column).isNotNull()
-    return F.last(F.when(told, F.struct(F.col("job_seq"), F.col(column).alias("value"))), ignorenulls=True).over(frame)
+    is_event = ~F.col("stored") & F.col(column).isNotNull()
+    return F.last(F.when(is_event, F.struct(F.col("job_seq"), F.col(column).alias("value"))), ignorenulls=True).over(
+        frame
+    )
 
 
 def _if_fresh(name: str) -> Column:

@@ -10,7 +10,7 @@ from longshore.core.status import ELIGIBLE, FINAL, HOLDS_CAPACITY, LEGAL_PAIRS, 
 
 
 class Kind(StrEnum):
-    """What is wrong with a job; the value is what programs read, the meaning is for people."""
+    """A kind of finding; programs read the value, people the meaning."""
 
     meaning: str
 
@@ -19,40 +19,40 @@ class Kind(StrEnum):
         made._value_, made.meaning = value, meaning
         return made
 
-    ILLEGAL_TRANSITION = "illegal_transition", "a move that the table of legal transitions does not have"
-    BROKEN_CHAIN = "broken_chain", "a move from a status that the job was not in"
-    WRONG_BEGINNING = "wrong_beginning", "a life that begins as none may"
-    DOUBLE_CLAIM = "double_claim", "claimed while somebody held it: two leases at one time"
-    EPOCH_BACK = "epoch_back", "a lease epoch that is not the one it must be"
-    COUNTER_OFF = "counter_off", "executions, failures or crashes that were not counted as they must be"
-    STARTED_EARLY = "started_early", "started before its time"
-    GAP = "gap", "events missing in between"
-    DOUBLED_EVENT = "doubled_event", "two events with one number"
+    ILLEGAL_TRANSITION = "illegal_transition", "a transition that is not in the table of legal transitions"
+    BROKEN_CHAIN = "broken_chain", "a transition from a status that the job did not have"
+    WRONG_BEGINNING = "wrong_beginning", "a first event that cannot start a history"
+    DOUBLE_CLAIM = "double_claim", "claimed while another lease was valid"
+    EPOCH_BACK = "epoch_back", "a wrong lease epoch"
+    COUNTER_OFF = "counter_off", "a wrong count of executions, failures or crashes"
+    STARTED_EARLY = "started_early", "started before it was due"
+    GAP = "gap", "events are missing in the middle"
+    DOUBLED_EVENT = "doubled_event", "two events have the same number"
     LATE_BEGINNING = "late_beginning", "its first events are missing"
-    CHANGED_NAME = "changed_name", "an event under another id or queue"
-    BAD_REMOVAL = "bad_removal", "removed before its end, or not gone after it was removed"
-    LOST = "lost", "the log knows it, the store does not, and nobody removed it"
-    UNRECORDED = "unrecorded", "the log ends before the store does: its last events are missing"
-    WITHOUT_EVENTS = "without_events", "the store has it, and the log knows nothing of it"
-    STANDS_ELSEWHERE = "stands_elsewhere", "the store and the log tell different things of it"
-    STUCK = "stuck", "its lease or its time is over, and no sweep has taken it back"
+    CHANGED_NAME = "changed_name", "an event has another id or queue"
+    BAD_REMOVAL = "bad_removal", "removed before it was final, or still present after its removal"
+    LOST = "lost", "in the log but not in the store, without a removal"
+    UNRECORDED = "unrecorded", "its last events are missing from the log"
+    WITHOUT_EVENTS = "without_events", "in the store but not in the log"
+    STANDS_ELSEWHERE = "stands_elsewhere", "the store and the log differ"
+    STUCK = "stuck", "its lease or its time to start has expired, and no sweep released it"
 
 
 PRUNED = frozenset({Kind.LATE_BEGINNING, Kind.WITHOUT_EVENTS})
-"""Kinds that are no defect where old events were pruned."""
+"""Kinds that are expected if retention removed old events."""
 
 _FIRST = frozenset({JobStatus.CREATED, JobStatus.INITIAL_PENDING, JobStatus.WAITING_CHILDREN})
-"""How a job may arrive."""
+"""The statuses of a new job."""
 
 
 def is_legal(source: str, target: str) -> str:
-    """Whether the table has this move."""
+    """SQL: whether the transition is legal."""
     arrows = _texts(f"{before}>{after}" for before, after in LEGAL_PAIRS)
     return f"coalesce(concat({source}, '>', {target}) IN ({arrows}), false)"
 
 
 def is_one_of(status: str, statuses: Iterable[JobStatus]) -> str:
-    """Whether the status in this column is one of these."""
+    """SQL: whether the status in this column is one of these."""
     return f"{status} IN ({_texts(statuses)})"
 
 
@@ -61,18 +61,18 @@ def _texts(names: Iterable[str]) -> str:
 
 
 class Rule(NamedTuple):
-    """One way to be wrong."""
+    """A condition and the finding it means."""
 
     kind: Kind
     when: str
-    told: str
-    """Pieces of text, SQL in braces."""
+    detail: str
+    """Text with SQL expressions in braces."""
 
 
 _CLAIMS = "to_status <=> 'RUNNING'"
 _MOVES = "(from_status IS NOT NULL OR to_status IS NOT NULL)"
 _BEGINS = "(before IS NULL AND job_seq = 1)"
-_GOES_ON = "(before IS NOT NULL AND NOT broken)"
+_CONTINUES = "(before IS NOT NULL AND NOT broken)"
 
 ORDER = (
     Rule(Kind.LATE_BEGINNING, "before IS NULL AND job_seq > 1", "its first event here is number {job_seq}"),
@@ -94,16 +94,16 @@ TRANSITION = (
     Rule(
         Kind.WRONG_BEGINNING,
         f"{_BEGINS} AND NOT (from_status IS NULL AND coalesce({is_one_of('to_status', _FIRST)}, false))",
-        "a life begins with {from_status} -> {to_status}",
+        "its history begins with {from_status} -> {to_status}",
     ),
     Rule(
         Kind.ILLEGAL_TRANSITION,
         f"{_MOVES} AND NOT {_BEGINS} AND NOT {is_legal('from_status', 'to_status')}",
-        "{from_status} -> {to_status} is no legal move",
+        "{from_status} -> {to_status} is not a legal transition",
     ),
     Rule(
         Kind.BROKEN_CHAIN,
-        f"{_MOVES} AND {_GOES_ON} AND was IS NOT NULL AND NOT from_status <=> was",
+        f"{_MOVES} AND {_CONTINUES} AND was IS NOT NULL AND NOT from_status <=> was",
         "moves from {from_status}, but it was {was}",
     ),
 )
@@ -115,19 +115,19 @@ EPOCH = (
     ),
     Rule(
         Kind.EPOCH_BACK,
-        f"{_GOES_ON} AND {_CLAIMS} AND epoch = before.epoch",
+        f"{_CONTINUES} AND {_CLAIMS} AND epoch = before.epoch",
         "claimed with epoch {epoch}, which the last claim had already",
     ),
     Rule(
         Kind.EPOCH_BACK,
-        f"{_GOES_ON} AND NOT {_CLAIMS} AND epoch > before.epoch",
-        "its epoch is {epoch}, after {before.epoch}, and nobody claimed it",
+        f"{_CONTINUES} AND NOT {_CLAIMS} AND epoch > before.epoch",
+        "its epoch is {epoch}, after {before.epoch}, without a claim",
     ),
 )
 COUNTERS = (
     Rule(
         Kind.COUNTER_OFF,
-        f"execution < before.execution OR {_GOES_ON} AND execution != before.execution + int(event = 'job.active')",
+        f"execution < before.execution OR {_CONTINUES} AND execution != before.execution + int(event = 'job.active')",
         "{execution} executions after {before.execution}",
     ),
     Rule(
@@ -143,7 +143,7 @@ TIME = (
     Rule(
         Kind.STARTED_EARLY,
         "event = 'job.active' AND unix_micros(occurred_at) < due",
-        "started at {occurred_at}, and was due at {timestamp_micros(due)}",
+        "started at {occurred_at}, but was due at {timestamp_micros(due)}",
     ),
 )
 NAME = (
@@ -164,24 +164,24 @@ PRESENCE = (
     Rule(
         Kind.STANDS_ELSEWHERE,
         "settled AND job_seq = stored_seq + 1",
-        "the store knows its events up to number {stored_seq}, the log goes on to {last_seq}",
+        "the store has its events up to number {stored_seq}, the log up to {last_seq}",
     ),
 )
-"""Of events, where the jobs are known and the log reaches as far as they do."""
+"""Rules for events, if the jobs are known and the log reaches as far as they do."""
 
 RECORDED = (
     Rule(
         Kind.WITHOUT_EVENTS,
         "before IS NULL",
-        "it stands at {to_status} after {job_seq} events, and none of them is here",
+        "it is {to_status} after {job_seq} events, and none of them is in the log",
     ),
     Rule(
         Kind.UNRECORDED,
         "before.job_seq < job_seq",
-        "it has had {job_seq} events, and the log ends at number {before.job_seq}",
+        "it has {job_seq} events, and the log ends at number {before.job_seq}",
     ),
 )
-"""Of jobs as they are stored, where the log reaches as far as they do."""
+"""Rules for stored jobs, if the log reaches as far as they do."""
 
 _SAME_MOMENT = "before.job_seq = job_seq"
 STANDING = (
@@ -202,18 +202,18 @@ STANDING = (
         "the store says {failures} failures and {crashes} crashes, the log {failures_were} and {crashes_were}",
     ),
 )
-"""Of jobs as they are stored, beside their last event."""
+"""Rules that compare stored jobs with their last event."""
 
 SWEEP = (
     Rule(
         Kind.STUCK,
         f"{is_one_of('to_status', HOLDS_CAPACITY)} AND lease_expires_at < swept",
-        "is {to_status}, its lease ended at {lease_expires_at}, and nobody took it back",
+        "is {to_status}, its lease ended at {lease_expires_at}, and no sweep released it",
     ),
     Rule(
         Kind.STUCK,
         f"{is_one_of('to_status', ELIGIBLE | {JobStatus.WAITING_CHILDREN})} AND expires_at < swept",
-        "is {to_status}, was not to start after {expires_at}, and nobody ended it",
+        "is {to_status}, expired at {expires_at}, and no sweep ended it",
     ),
 )
-"""Of jobs as they are stored: what should have been swept by then."""
+"""Rules for stored jobs that a sweep should have handled."""

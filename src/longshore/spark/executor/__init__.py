@@ -1,1 +1,1 @@
-"""Jobs on Spark: many small ones as the rows of a batch, or one that is a Spark application by itself."""
+"""Jobs on Spark: many small jobs as rows of a batch, or one job that is a Spark application."""

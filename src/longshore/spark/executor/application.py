@@ -27,23 +27,23 @@ _OVER = ("SUCCEEDED", "FAILED")
 
 
 class Percent:
-    """Of the tasks that are known so far; 100 is only for the end.
+    """The percentage of the known tasks; 100 is reported at the end only.
 
     An execution that continues an earlier one starts from the percent that the earlier one reached.
     """
 
     def __init__(self, earlier: Any = None) -> None:
-        """`earlier` is the progress that the job has already: a note of ours, or whatever else."""
-        told = earlier.get("percent") if isinstance(earlier, Mapping) else None
-        self._begun_at = self._told = min(told, _MOST) if isinstance(told, int) and told > 0 else 0
+        """`earlier` is the progress that the job already has; it may have any form."""
+        info = earlier.get("percent") if isinstance(earlier, Mapping) else None
+        self._begun_at = self._reported = min(info, _MOST) if isinstance(info, int) and info > 0 else 0
 
     def after(self, done: int, known: int) -> int | None:
         """The percent to report, or None if it is not more than the last reported one."""
         share = min(done / known, 1) if known else 0
         percent = self._begun_at + int((_MOST - self._begun_at) * share)
-        if percent <= self._told:
+        if percent <= self._reported:
             return None
-        self._told = percent
+        self._reported = percent
         return percent
 
 
@@ -56,7 +56,7 @@ class TaskCount:
         self._over: dict[int, tuple[int, int]] = {}
 
     def now(self) -> tuple[int, int]:
-        """Of all jobs that Spark has begun."""
+        """Return the finished and the known tasks of all Spark jobs."""
         counted = dict(self._over)
         for group in self._groups:
             for job in self._tracker.getJobIdsForGroup(group):
@@ -65,29 +65,29 @@ class TaskCount:
         return sum(done for done, _ in counted.values()), sum(known for _, known in counted.values())
 
     def _of(self, job: int) -> tuple[int, int]:
-        told = self._tracker.getJobInfo(job)
-        if told is None:
+        info = self._tracker.getJobInfo(job)
+        if info is None:
             return 0, 0
-        stages = [self._tracker.getStageInfo(stage) for stage in told.stageIds]
+        stages = [self._tracker.getStageInfo(stage) for stage in info.stageIds]
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
         known = sum(stage.numTasks for stage in stages if stage is not None)
-        if told.status in _OVER:  # stages that were skipped, as their work was there already, have no task done
+        if info.status in _OVER:  # skipped stages report no finished tasks
             self._over[job] = (done, done)
             return done, done
         return done, known
 
 
 def progress_note(percent: int, done: int, known: int) -> dict[str, Any]:
-    """What a job's progress says."""
+    """The progress of a job."""
     return {"percent": percent, "tasks_done": done, "tasks_known": known}
 
 
 _BETWEEN_LOOKS = 0.1
 _LOOKS_PER_COUNT = 10
 _DIES_WITHIN = 2.0
-"""Seconds after which a Java whose line broke has been noticed to be dead, if it is."""
+"""Seconds to wait for the exit of a Java whose connection broke."""
 _AWAY = 30.0
-"""Seconds for which a job stays away from a worker that has no Spark to give it."""
+"""Seconds before a job is tried again after a worker could not start Spark."""
 _JAVA_DIED = 70  # EX_SOFTWARE
 
 _log = logger("longshore.worker")
@@ -100,22 +100,22 @@ def run_application(
     *,
     master: str | None,
     config: Mapping[str, str],
-    tells_progress: bool,
+    reports_progress: bool,
 ) -> Any:
-    """Calls the function with a session that ends with this process; what it raises is raised.
+    """Call the function with a session that ends with this process; what it raises is raised.
 
     If Java dies, ProcessDied is raised, or this process ends, too: the worker counts a crash either way.
     """
     leave_the_java_of_others()
     try:
         spark = session(f"{name} {job.id}", master=master, config=config)
-    except SparkUnavailable as error:  # the worker's own fault: the job goes back uncharged
+    except SparkUnavailable as error:  # not the job's fault: it is released without counting an attempt
         raise CannotStart(_AWAY, f"this worker cannot run it now: {error}") from error
     context = spark.sparkContext
     group = f"longshore-{job.id}-{job.record.epoch}"
     context.setJobGroup(group, f"{name} {job.id}", interruptOnCancel=True)
     java: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]  # it has started one
-    count = TaskCount(context.statusTracker(), (group, None)) if tells_progress else None
+    count = TaskCount(context.statusTracker(), (group, None)) if reports_progress else None
     watch = _Watch(spark, job, java, count)
     watch.start()
     try:
@@ -149,11 +149,11 @@ class _Watch:
         self._thread = threading.Thread(target=self._work, name="longshore-spark-watch", daemon=True)
 
     def start(self) -> None:
-        """Until it is stopped."""
+        """Run until stopped."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when it says no more."""
+        """Stop the thread and wait for its end."""
         self._over.set()
         self._thread.join(_DIES_WITHIN)
 
@@ -162,26 +162,26 @@ class _Watch:
         while not self._over.wait(_BETWEEN_LOOKS):
             looks += 1
             if self._java.poll() is not None and not self._over.wait(_DIES_WITHIN):
-                # the function has not noticed, and perhaps never will: the worker sees a process that died
+                # the function ignores the cancellation: exit, so that the worker sees a dead process
                 print(_obituary(self._java.returncode), file=sys.stderr, flush=True)
                 os._exit(_JAVA_DIED)
             try:
                 if self._job.cancel_requested:
                     self._stop_everything()
                 elif self._count is not None and looks % _LOOKS_PER_COUNT == 0:
-                    self._tell(*self._count.now())
-            except LongshoreError:  # the job is not ours any more: its end is under way
+                    self._report_progress(*self._count.now())
+            except LongshoreError:  # the lease is lost, and the job is being stopped
                 self._count = None
-            except Exception as error:  # Java is about to die, or too busy to answer: it is asked again
+            except Exception as error:  # Java is exiting or busy: try again
                 _log.debug("Spark did not answer: %r", error)
 
     def _stop_everything(self) -> None:
-        """Again and again: the function may begin more before it notices."""
+        """Cancel repeatedly, because the function may start more Spark jobs before it notices."""
         self._spark.sparkContext.cancelAllJobs()
         for query in self._spark.streams.active:
             query.stop()
 
-    def _tell(self, done: int, known: int) -> None:
+    def _report_progress(self, done: int, known: int) -> None:
         percent = self._percent.after(done, known)
         if percent is not None:
             self._job.update_progress(progress_note(percent, done, known))
@@ -190,7 +190,7 @@ class _Watch:
 def _answers(spark: SparkSession) -> bool:
     try:
         spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # py4j has many words for a Java that is gone
+    except Exception:  # py4j raises many types for a dead Java
         return False
     return True
 

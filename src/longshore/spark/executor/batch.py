@@ -1,4 +1,4 @@
-"""A batch of jobs on Spark: its size, and what started and ended."""
+"""A batch of jobs on Spark: its size, its rows and its tasks."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from longshore.runtime.running_job import RunningJob
 from longshore.spark.executor.rows import Columns
 
 BATCH = 10_000
-"""Jobs in one batch unless told otherwise."""
+"""The default number of jobs in one batch."""
 LULL = 0.05
-"""Seconds without a new job after which it is taken that no more come soon."""
+"""Seconds without a new job after which a batch starts."""
 LONGEST_GATHERING = 0.5
 SLICES_PER_SLOT = 4
 """Tasks of a batch per slot: a slow job delays only the few jobs behind it in its task."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Of payloads in one batch: what is sent to the tasks passes through the memory of driver and Java."""
+"""Bytes of payloads in one batch, because they pass through the memory of driver and Java."""
 
 
 def gathered(*, jobs: int, before: int, waited: float, most: int) -> bool:
-    """Whether to wait no longer for more jobs, of which there were `before` a lull ago."""
+    """Whether to stop waiting for more jobs; `before` is the number of jobs one pause ago."""
     return jobs >= most or jobs == before or waited >= LONGEST_GATHERING
 
 
 def may_begin(*, jobs: int, under_way: Sequence[int], slots: int, most: int) -> bool:
-    """Whether a batch of these jobs may begin beside the running batches, given the jobs left in each.
+    """Whether a batch of these jobs may start while others run, given the jobs left in each.
 
     Beside others only if it is as large as what is left of them, so that batches stay large while processors are busy;
     and never more batches than slots, because one slow job may occupy a slot for each.
@@ -44,7 +44,7 @@ def may_begin(*, jobs: int, under_way: Sequence[int], slots: int, most: int) -> 
 
 
 def how_many(sizes: Sequence[int], most: int) -> int:
-    """How many of the jobs with payloads of these sizes go into one batch: at least one."""
+    """The number of jobs with payloads of these sizes that go into one batch; at least one."""
     left = MOST_BYTES
     for count, size in enumerate(sizes[:most]):
         left -= size
@@ -57,67 +57,67 @@ _ENDED_WITH_ANOTHER = "its Spark batch was ended because of another job that cou
 
 
 class Row:
-    """A job that is run as a row of a batch."""
+    """A job as a row of a batch."""
 
     __slots__ = ("answer", "batch", "begun", "disowned", "job", "line", "number")
 
     def __init__(self, job: RunningJob) -> None:
         self.job = job
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        """Its value, or what it raised; cancelled if it has neither."""
+        """The result or the error of the job; cancelled if it has neither."""
         self.answer.add_done_callback(_looked_at)
         self.batch: Batch | None = None
         self.number = -1
         self.line: TaskLine | None = None
-        """To the task that has it."""
+        """The connection to the task that runs it."""
         self.begun = False
         self.disowned = False
-        """Whether the worker told its task to exit while it ran this row."""
+        """Whether the worker asked its task to exit while it ran this row."""
 
     def fail(self, error: Exception) -> None:
-        """Ends it so, unless it has ended."""
+        """Set the outcome, unless the row has ended."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
 class TaskLine:
-    """The worker's end of the line to one Spark task."""
+    """The worker's connection to one Spark task."""
 
     def __init__(self, writer: asyncio.StreamWriter, task: str) -> None:
         self._writer = writer
         self.task = task
         self.row: Row | None = None
-        """The one that the task runs now."""
+        """The row that the task runs now."""
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Sends it, unless the connection is closing."""
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message, unless the connection is closing."""
         if not self._writer.is_closing():
             self._writer.write(frame(message))
 
     async def answer(self, message: dict[str, Any]) -> None:
-        """Sends it, and waits until the task takes it."""
-        self.tell(message)
+        """Send a message and wait until the buffer is drained."""
+        self.send(message)
         await self._writer.drain()
 
     def close(self) -> None:
-        """Hangs up."""
+        """Close the connection."""
         self._writer.close()
 
 
 class Batch:
-    """Rows with one function, until each has ended."""
+    """The rows of one batch with one function."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.token = secrets.token_hex(32)
-        """Who knows it is a task of this batch."""
+        """The secret of this batch's tasks."""
         self.unready = ""
-        """Why its tasks cannot run jobs, whichever they are."""
+        """Why its tasks cannot run any job."""
         self.left = len(rows)
         self.over = asyncio.Event()
         self.called_off = False
         """Whether some of its rows were cancelled, so that its tasks should end soon."""
         self.to_be_forced = asyncio.Event()
-        """Whether Spark is to kill its tasks, for what one of its jobs does."""
+        """Whether Spark must kill its tasks because of one of its jobs."""
         self._rows = rows
         self._lines: set[TaskLine] = set()
         self._silent = asyncio.Event()
@@ -127,18 +127,18 @@ class Batch:
             row.answer.add_done_callback(self._ended)
 
     def left_to_run(self) -> Columns:
-        """The rows that have not ended, for the tasks; may be asked from any thread."""
+        """Return the rows that have not ended, for the tasks; thread-safe."""
         rows = [row for row in self._rows if not row.answer.done()]
-        told = [json.dumps(job_fields(row.job.record), separators=(",", ":")) for row in rows]
-        return [row.number for row in rows], told, [row.job.record.payload for row in rows]
+        fields = [json.dumps(job_fields(row.job.record), separators=(",", ":")) for row in rows]
+        return [row.number for row in rows], fields, [row.job.record.payload for row in rows]
 
     def give_back(self, seconds: float, reason: str) -> None:
-        """Ends all rows that have not ended: they have not been run, for no fault of theirs."""
+        """Release all rows that have not ended; they were not run."""
         for row in self._rows:
             row.fail(CannotStart(seconds, reason))
 
     async def lines_closed(self, patience: float) -> None:
-        """Waits until all its tasks have hung up: who died is known only then."""
+        """Wait until all tasks have closed their connections; only then dead tasks are known."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._silent.wait()
@@ -151,7 +151,7 @@ class Batch:
     # -- its tasks
 
     async def serve(self, reader: asyncio.StreamReader, line: TaskLine) -> None:
-        """Hears a task out, until it hangs up or dies."""
+        """Read the messages of a task until it closes the connection or dies."""
         self._lines.add(line)
         self._silent.clear()
         reason = "ended without a word"
@@ -174,7 +174,7 @@ class Batch:
         if "begun" in message:
             self._begun(line, self._rows[message["begun"]])
         elif "run" in message:
-            self._told_of_end(line, message, body)
+            self._row_ended(line, message, body)
         elif "note" in message:
             if line.row is not None:
                 await line.answer(await answer_to_note(line.row.job, message, body))
@@ -187,9 +187,9 @@ class Batch:
             await line.answer({"answer": message["question"], "value": None})
 
     def _taken(self, line: TaskLine, numbers: Sequence[int]) -> list[int]:
-        """Assigns the rows to this task; returns those that have ended, which it skips."""
+        """Assign the rows to this task; return the rows that have ended, which it skips."""
         for row in [self._rows[number] for number in numbers]:
-            if row.line is not None and row.line is not line:  # Spark has given up that task, and tries it again
+            if row.line is not None and row.line is not line:  # Spark abandoned that task and retries it
                 row.line.close()
                 self._gone(row.line, "fell silent")
             row.line = line
@@ -201,7 +201,7 @@ class Batch:
             row.begun = True
             row.job.begin()
 
-    def _told_of_end(self, line: TaskLine, message: dict[str, Any], body: bytes) -> None:
+    def _row_ended(self, line: TaskLine, message: dict[str, Any], body: bytes) -> None:
         row = self._rows[message["run"]]
         line.row = None
         if row.line is not line or row.answer.done():
@@ -214,7 +214,7 @@ class Batch:
             row.answer.set_result(value)
 
     def _gone(self, line: TaskLine, reason: str) -> None:
-        """Fails the row that the task ran, and releases the rows it had not begun."""
+        """Fail the row that the task ran, and release the rows it had not started."""
         for had in self._rows:
             if had.line is line:
                 had.line = None
@@ -230,6 +230,6 @@ class Batch:
 
 
 def _looked_at(answer: asyncio.Future[Any]) -> None:
-    """Retrieves the exception, so that asyncio does not warn about a row without a waiter."""
+    """Retrieve the exception, so that asyncio does not warn about a row without a waiter."""
     if not answer.cancelled():
         answer.exception()

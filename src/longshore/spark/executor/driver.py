@@ -29,7 +29,7 @@ _SILENT_FOR, _BETWEEN_PROBES, _PROBES = 60, 10, 3
 
 
 class DriverServer:
-    """Belongs to the event loop that opens it."""
+    """The server for Spark tasks; belongs to the event loop that opens it."""
 
     def __init__(self) -> None:
         self._expected: dict[str, Batch] = {}
@@ -38,23 +38,23 @@ class DriverServer:
         self._talks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str) -> int:
-        """Listens at this address of the machine; gives the port."""
-        async with self._opening:  # batches of two types may begin at once
+        """Listen on this address; return the port."""
+        async with self._opening:  # batches of two types may start concurrently
             if self._server is None:
                 self._server = await asyncio.start_server(self._answer, host, 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def expect(self, batch: Batch) -> None:
-        """From now on the batch's tasks are let in."""
+        """Accept the tasks of a batch."""
         self._expected[batch.token] = batch
 
     def forget(self, batch: Batch) -> None:
-        """Refuses the batch's tasks from now on."""
+        """Refuse the tasks of a batch."""
         self._expected.pop(batch.token, None)
 
     async def close(self) -> None:
-        """Hangs up on everybody."""
+        """Close the server and all connections."""
         if self._server is not None:
             self._server.close()
         for talk in list(self._talks):
@@ -75,7 +75,7 @@ class DriverServer:
             _notice_lost_power(writer.get_extra_info("socket"))
             await batch.serve(reader, TaskLine(writer, str(message.get("task"))[:200]))
         except (TimeoutError, EOFError, OSError, Unreadable, asyncio.CancelledError):
-            return  # an unknown client, or we closed the connection
+            return  # an unknown client, or a connection closed by this side
         finally:
             self._talks.discard(talk)
             writer.close()
@@ -83,7 +83,7 @@ class DriverServer:
 
 def _notice_lost_power(line: socket.socket) -> None:
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    with suppress(AttributeError, OSError):  # these three are Linux's names
+    with suppress(AttributeError, OSError):  # these options exist on Linux only
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_FOR)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _BETWEEN_PROBES)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
@@ -97,17 +97,17 @@ _log = logger("longshore.worker")
 
 
 class Place(NamedTuple):
-    """Where a session runs."""
+    """The cluster of a session."""
 
     host: str
-    """By which its tasks reach this machine."""
+    """The address under which tasks reach this machine."""
     bound_to: str
     slots: int
-    """Tasks that run at once."""
+    """The number of concurrent tasks."""
 
 
 class Driver:
-    """Calls Spark from its own threads, because its calls block."""
+    """Spark calls on separate threads, because they block."""
 
     def __init__(self, master: str | None, config: Mapping[str, str]) -> None:
         self._master = master
@@ -115,31 +115,31 @@ class Driver:
         self._spark: SparkSession | None = None
         self._place = Place("", "", 1)
         self._ours = False
-        """Whether we have started it, and should stop it."""
+        """Whether this object started the session and must stop it."""
         self._one_at_a_time = asyncio.Lock()
         self._idle: list[WorkerThread] = []
 
     async def start(self) -> Place:
-        """Where the session runs; SparkUnavailable if there is none to be had."""
+        """Return the cluster of the session; raise SparkUnavailable if no session can be started."""
         async with self._one_at_a_time:
             if self._spark is None:
                 await self._in_a_thread(self._open)
             return self._place
 
     async def submit(self, rows: Callable[[], Columns], spec: TaskSpec, group: str) -> None:
-        """Runs the rows; returns when Spark has no task of them any more, and raises what Spark raised."""
+        """Run the rows; return when no task is left, and raise the error of Spark."""
         await self._in_a_thread(self._run, rows, spec, group)
 
     async def cancel(self, group: str) -> None:
-        """Has Spark end the tasks of a batch, with the processes they run in."""
+        """Make Spark kill the tasks of a batch and their processes."""
         spark = self._spark
         if spark is not None:
-            with suppress(Exception):  # a Spark that is gone has no tasks to end, and one that hangs cannot end them
+            with suppress(Exception):  # a dead Spark has no tasks, and a hanging one cannot end them
                 async with asyncio.timeout(_CANCELS_WITHIN):
                     await self._in_a_thread(spark.sparkContext.cancelJobGroup, group)
 
     async def forget_if_dead(self) -> None:
-        """After a batch failed: if there is no Spark any more, the next one starts another."""
+        """After a failed batch, forget a dead Spark, so that the next batch starts another."""
         async with self._one_at_a_time:
             spark = self._spark
             if spark is not None and not await self._in_a_thread(_answers, spark):
@@ -148,10 +148,10 @@ class Driver:
                 await self._in_a_thread(_forget, spark)
 
     async def close(self) -> None:
-        """Stops the session, if it is ours."""
+        """Stop the session if this object started it."""
         spark, self._spark = self._spark, None
         if spark is not None and self._ours:
-            with suppress(TimeoutError, Exception):  # it ends with this process at the latest
+            with suppress(TimeoutError, Exception):  # the session ends with this process anyway
                 async with asyncio.timeout(_CLOSES_WITHIN):
                     await self._in_a_thread(spark.stop)
         while self._idle:
@@ -172,7 +172,7 @@ class Driver:
         result: T = value
         return result
 
-    # -- in such a thread
+    # -- on a thread
 
     def _open(self) -> None:
         from pyspark import SparkContext
@@ -190,29 +190,29 @@ class Driver:
         if conf.get("spark.speculation", "false") == "true":
             raise SparkUnavailable("spark.speculation would run jobs twice at the same time: set it to false")
         slots = context.defaultParallelism
-        self._spark = spark.newSession()  # settings there affect no other session
+        self._spark = spark.newSession()  # its settings affect no other session
         self._spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(slots * SLICES_PER_SLOT))
         host = str(conf.get("spark.driver.host", "127.0.0.1"))
         self._place = Place(host, str(conf.get("spark.driver.bindAddress", host)), slots)
         self._ours = not there
-        self._master = self._master or context.master  # should its Java die, the next one belongs there, too
+        self._master = self._master or context.master  # if its Java dies, the next one uses the same master
 
     def _run(self, rows: Callable[[], Columns], spec: TaskSpec, group: str) -> None:
 
         spark = self._spark
         if spark is None:
-            raise SparkUnavailable("Spark has ended meanwhile")
+            raise SparkUnavailable("Spark has ended")
         context = spark.sparkContext
         columns = rows()
         context.setJobGroup(group, f"longshore: {len(columns[0])} jobs of {spec.target.name}", interruptOnCancel=True)
         table = _sliced(columns, self._place.slots * SLICES_PER_SLOT)
         frame = spark.createDataFrame(table, schema=ROWS)
         ended = frame.mapInArrow(functools.partial(run_rows, spec), ENDED)
-        ended.write.format("noop").mode("overwrite").save()  # all that counts has been told on the line
+        ended.write.format("noop").mode("overwrite").save()  # the tasks report outcomes over their connections
 
 
 def _sliced(columns: Columns, slices: int) -> pyarrow.Table:
-    """In one piece per task: Spark makes a task for each piece of a large table."""
+    """The rows with one slice per task; Spark creates a task per slice."""
     import pyarrow
 
     types = [pyarrow.int32(), pyarrow.string(), pyarrow.binary()]
@@ -224,19 +224,19 @@ def _sliced(columns: Columns, slices: int) -> pyarrow.Table:
 def _answers(spark: SparkSession) -> bool:
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # py4j has many words for a Java that is gone
+    except Exception:  # py4j raises many types for a dead Java
         return False
 
 
 def _forget(spark: SparkSession) -> None:
-    """PySpark would keep to a Java that has died for as long as this process lives."""
+    """Make PySpark forget a dead Java, which it would otherwise use until this process ends."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     gateway: Any = SparkContext._gateway
     java = getattr(gateway, "proc", None)
     with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it cannot be stopped in order is why we are here
+        warnings.simplefilter("ignore")  # a dead Java cannot be stopped cleanly
         spark.stop()
     if java is not None and java.poll() is not None:
         with suppress(Exception):

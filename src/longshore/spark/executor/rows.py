@@ -1,4 +1,4 @@
-"""Inside a Spark task: runs the jobs it is given, one by one, and reports to the worker."""
+"""Code inside a Spark task: run jobs one by one and report to the worker."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 
 
 ROWS = "number int, job string, payload binary"
-"""What is sent to the tasks: each job under its number in the batch, its fields and its payload as JSON."""
+"""The rows sent to tasks: the number in the batch, the fields as JSON, and the payload."""
 Columns = tuple[list[int], list[str], list[bytes]]
 """The same, column by column."""
 ENDED = "number int"
-"""What Spark returns: the rows that a task has finished. The task reports their outcomes over its connection."""
+"""The rows that Spark returns: finished ones. The task reports outcomes over its connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """Sent with a batch by Spark itself, from the program and never from the store."""
+    """What Spark sends with a batch; it comes from the program, never from the store."""
 
     host: str
     port: int
     token: str
     target: Target
     path: tuple[str, ...]
-    """Where the worker finds its modules: what a task does not find by itself, it looks for there."""
+    """The worker's import path, as a fallback for modules that a task does not find."""
 
 
 def task_spec_for(target: Target, address: tuple[str, int], token: str) -> TaskSpec:
-    """For tasks of this process's own program."""
+    """The setup for tasks of this process's program."""
     return TaskSpec(*address, token, target, tuple(str(Path(folder).absolute()) for folder in sys.path))
 
 
@@ -61,7 +61,7 @@ _CALLED_OFF = 75  # EX_TEMPFAIL: the job ignored its cancellation
 
 
 def run_rows(spec: TaskSpec, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """For mapInArrow: yields the finished rows, after the worker has received their outcomes."""
+    """Yield the finished rows, after the worker has received their outcomes; for mapInArrow."""
     import pyarrow
 
     runner: RowRunner | None = None
@@ -77,7 +77,7 @@ def run_rows(spec: TaskSpec, batches: Iterator[pyarrow.RecordBatch]) -> Iterator
 
 
 class RowRunner:
-    """Runs rows in the task's own thread; another one listens, so that a word reaches a job that is busy."""
+    """Runs rows on the task's thread; another thread listens, so that messages reach a busy job."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self._connection = _connected(spec)
@@ -85,7 +85,7 @@ class RowRunner:
         self._lock = threading.Lock()
         self._skipped: set[int] = set()
         self._at: int | None = None
-        """The number of the row that is run."""
+        """The number of the running row."""
         self._over = False
         self._channel.send({"hello": spec.token, "task": _task_name()})
         self._listener = threading.Thread(target=self._listen, name="longshore-line", daemon=True)
@@ -96,16 +96,16 @@ class RowRunner:
             self._channel.ask({"unready": failure_message(error)["failed"]}).result()
             raise
         self._handler_before: Any = None
-        with suppress(ValueError):  # not in the main thread, where alone a job can be shaken awake
+        with suppress(ValueError):  # signals reach the main thread only
             self._handler_before = signal.signal(signal.SIGINT, self._runner.interrupted)
 
     def run(self, numbers: list[int], jobs: list[str], payloads: list[bytes]) -> None:
-        """Runs the rows that the worker still wants; the others ended before Spark retried this task."""
+        """Run the rows that have not ended; the others ended before Spark retried this task."""
         unwanted = self._channel.ask({"rows": numbers}).result()
         with self._lock:
             self._skipped.update(unwanted)
-        for number, told, payload in zip(numbers, jobs, payloads, strict=True):
-            job = RunningJob(job_from(json.loads(told), payload), ChannelReporter(self._channel))
+        for number, fields, payload in zip(numbers, jobs, payloads, strict=True):
+            job = RunningJob(job_from(json.loads(fields), payload), ChannelReporter(self._channel))
             if not self._begins(number, job):
                 continue
             message, body = self._runner.perform(job)
@@ -116,7 +116,7 @@ class RowRunner:
             self._channel.send({**message, "run": number}, body)
 
     def hang_up(self) -> None:
-        """Closes the connection after the worker has received everything."""
+        """Close the connection after the worker has received everything."""
         try:
             self._channel.ask({"over": True}).result()
         finally:
@@ -129,7 +129,7 @@ class RowRunner:
             self._channel.close()
 
     def _begins(self, number: int, job: RunningJob) -> bool:
-        with self._lock:  # so that a row is either told to be skipped or told to have begun
+        with self._lock:  # so that a row is either skipped or reported as started
             if number in self._skipped:
                 return False
             self._at = number
@@ -142,7 +142,7 @@ class RowRunner:
         with suppress(OSError):
             while (received := next_frame(self._channel.incoming)) is not None:
                 self._hear(received[0])
-        if not self._over:  # the worker is gone, or wants no more of this task
+        if not self._over:  # the worker is gone or has stopped this task
             os._exit(CHANNEL_LOST)
 
     def _hear(self, message: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ def _task_name() -> str:
 
 @functools.lru_cache(maxsize=100)
 def _found(target: Target, path: tuple[str, ...]) -> Callable[[RunningJob], Any]:
-    """Found once in each process that Spark keeps for its tasks."""
+    """Import the function once per process that Spark reuses for its tasks."""
     sys.path.extend(folder for folder in path if folder not in sys.path)
     function: Callable[[RunningJob], Any] = target.find()
     return function

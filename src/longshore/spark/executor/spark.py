@@ -1,4 +1,4 @@
-"""Runs jobs as rows of batches on Spark, for large fan-outs of one function."""
+"""The executor that runs jobs as rows of batches on Spark, for large fan-outs of one function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longshore.runtime.executors.base import (
     UNTIL_INTERRUPTED,
     CannotStart,
     Executor,
-    Pauses,
+    StartBackoff,
     Target,
     ignore_exception,
     refuse_while_importing,
@@ -28,7 +28,7 @@ from longshore.spark.executor.driver import Driver, DriverServer
 from longshore.spark.executor.rows import task_spec_for
 
 _OBEYS_WITHIN = 1.5
-"""Seconds in which a process should obey the order to exit; after that, Spark kills it."""
+"""Seconds for a process to exit on request; after that, Spark kills it."""
 _LINES_CLOSE_WITHIN = 10.0
 _LEAVES_WITHIN, _LEAVES_IN_ORDER = 0.5, 30.0
 """Seconds in which idle tasks should end, after a cancellation and otherwise."""
@@ -62,18 +62,18 @@ class SparkExecutor(Executor):
         self._server = DriverServer()
         self._slots = 1
         self._waiting: dict[str, list[Row]] = {}
-        """Jobs of no batch yet, by type."""
+        """Jobs without a batch, by type."""
         self._batches: dict[asyncio.Task[None], Batch] = {}
         self._gatherers: set[asyncio.Task[None]] = set()
-        self._pauses = Pauses()
+        self._pauses = StartBackoff()
         self._closed = False
 
-    def begins_later(self, record: Job) -> bool:  # noqa: ARG002  # all of them do
+    def begins_later(self, record: Job) -> bool:  # noqa: ARG002 - all jobs do
         """True: a job waits for its batch and for the jobs before it in its task."""
         return True
 
     async def run(self, job: RunningJob) -> Any:
-        """As a row of some batch."""
+        """Run the job as a row of a batch."""
         if self._closed:
             raise CannotStart(_CLOSED_PAUSE, "the executor of this worker was closed with another worker")
         row = Row(job)
@@ -84,10 +84,10 @@ class SparkExecutor(Executor):
             job.request_cancel()
             return await self._called_off(row)
         finally:
-            row.answer.cancel()  # cancelled twice: its answer is no longer wanted
+            row.answer.cancel()  # cancelled twice: no caller waits for the answer
 
     async def close(self) -> None:
-        """Ends what runs, and the session if it was started here."""
+        """Stop all batches, and the session if it was started here."""
         self._closed = True
         for work in (*self._gatherers, *self._batches):
             work.cancel()
@@ -108,10 +108,10 @@ class SparkExecutor(Executor):
         gatherer.add_done_callback(self._gatherers.discard)
 
     async def _send_out(self, kind: str) -> None:
-        """Until no job of this type waits any more."""
+        """Run batches until no job of this type waits."""
         while self._waiting[kind]:
             await self._until_gathered(kind)
-            while self._waiting[kind] and not self._may_begin(kind):  # noqa: ASYNC110  # every row that ends may matter
+            while self._waiting[kind] and not self._may_begin(kind):  # noqa: ASYNC110  # any row that ends may change the answer
                 await asyncio.sleep(LULL)
             waiting = self._waiting[kind]
             count = how_many([len(row.job.record.payload) for row in waiting], self._most)
@@ -145,7 +145,7 @@ class SparkExecutor(Executor):
         try:
             while batch.left and await self._ran_some(batch, target):
                 pass
-        except Exception as error:  # Spark's are as many as there are clusters: none is the fault of a job
+        except Exception as error:  # Spark raises many types, none caused by a job
             away = self._pauses.after(batch.unready or _in_a_line(error))
             batch.give_back(away.delay, away.reason)
         except asyncio.CancelledError:
@@ -155,7 +155,7 @@ class SparkExecutor(Executor):
             self._server.forget(batch)
 
     async def _ran_some(self, batch: Batch, target: Target) -> bool:
-        """Has Spark run what is left; raises if nothing came of it. What a dead task has left goes out once more."""
+        """Run the remaining rows on Spark, again after a dead task; raise if no row made progress."""
         refuse_while_importing()
         place = await self._driver.start()
         self._slots = place.slots
@@ -175,12 +175,12 @@ class SparkExecutor(Executor):
         if failure is not None:
             await self._driver.forget_if_dead()
         if batch.left == before:
-            raise failure or LongshoreError("Spark says that it ran the jobs, and no task of it has told of any")
+            raise failure or LongshoreError("Spark reports success, but no task reported a job")
         self._pauses.end()
         return True
 
     async def _watched(self, batch: Batch, work: asyncio.Task[None], group: str) -> BaseException | None:
-        """Returns what Spark raised. Cancels its tasks when all rows have ended or one task must be killed."""
+        """Return the error of Spark. Cancel its tasks when all rows have ended or one task must be killed."""
         over = asyncio.create_task(batch.over.wait())
         forced = asyncio.create_task(batch.to_be_forced.wait())
         try:
@@ -199,7 +199,7 @@ class SparkExecutor(Executor):
     # -- cancellation
 
     async def _called_off(self, row: Row) -> Any:
-        """The job's value, if it comes within the grace."""
+        """Return the job's result if it comes within the grace period."""
         if row.batch is None:
             self._waiting[row.job.record.type].remove(row)
         else:
@@ -212,12 +212,12 @@ class SparkExecutor(Executor):
         raise asyncio.CancelledError
 
     async def _ended_by_and_by(self, row: Row, batch: Batch) -> None:
-        """Asks, shakes, kills the process, and has Spark kill it; one that has not begun is asked only."""
+        """Stop a job in steps: request, signal, exit of the process, kill by Spark."""
         patience = self._grace * UNTIL_INTERRUPTED
         for seconds, word in ((patience, "cancel"), (self._grace - patience, "interrupt"), (_OBEYS_WITHIN, "kill")):
             if row.line is not None and (row.begun or word == "cancel"):
                 row.disowned = row.disowned or word == "kill"
-                row.line.tell({word: row.number})
+                row.line.send({word: row.number})
             if (await asyncio.wait({row.answer}, timeout=seconds))[0]:
                 return
         if row.begun:
@@ -226,7 +226,7 @@ class SparkExecutor(Executor):
 
 
 def _in_a_line(error: Exception) -> str:
-    """Spark's own errors are pages of Java, whose first line says nothing."""
+    """The useful line of a Spark error, which is pages of Java."""
     text = str(error)
     _, found, rest = text.partition("Caused by: ")
     lines = [line.strip() for line in (rest if found else text).splitlines() if line.strip()]

@@ -1,1 +1,1 @@
-"""The history lake: events as tables that can be queried for years, changed only as a whole."""
+"""The lake: the history of a store as tables, with atomic versions."""

@@ -43,7 +43,7 @@ def archive(
     older_than: timedelta = timedelta(days=7),
     dry_run: bool = False,
 ) -> ArchiveReport:
-    """Removes events and finished jobs from the store that are older, once the lake has proven to hold them.
+    """Remove events and finished jobs from the store that are older, once the lake has proven to hold them.
 
     LakeError if the store has an older event, among those that landed, that the lake does not hold as it is: then
     nothing is removed. A job of which the lake does not know the last event stays in the store.
@@ -93,7 +93,7 @@ class _Archive:
         return self._read("events").where((F.col("occurred_at") <= F.lit(self._before)) & (place <= reached))
 
     def prune_events(self) -> int:
-        """Removes them, a few at a time."""
+        """Remove them, a few at a time."""
         transaction, number = self._reached
         pruned = 0
         with self._store.opened() as backend:
@@ -114,7 +114,7 @@ class _Archive:
         return known.drop("job_uid", "landed").withColumn("event_date", date_of(F.col("finalized_at")))
 
     def copy_jobs(self) -> int:
-        """Brings jobs and their logs to the lake that it does not have yet; the lines it took in."""
+        """Bring jobs and their logs to the lake that it does not have yet; the lines it took in."""
         have = self._lake.table(self._spark, ARCHIVED_JOBS)
         new = _not_in(self.could_go(), have, ["uid"])
         logs = self._read("logs").join(new.select(F.col("uid").alias("job_uid"), "event_date"), "job_uid")
@@ -129,7 +129,7 @@ class _Archive:
         return logs_piece.rows
 
     def remove_jobs(self) -> int:
-        """Removes the rows that the lake returns exactly as the store has them."""
+        """Remove the rows that the lake returns exactly as the store has them."""
         held = self._lake.table(self._spark, ARCHIVED_JOBS)
         candidates = self.could_go()
         proven = candidates.join(_not_in(candidates, held, ["uid"]).select("uid"), "uid", "left_anti")

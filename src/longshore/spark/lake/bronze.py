@@ -1,4 +1,4 @@
-"""Bronze: events as they are, landed in batches that come once however often a batch is tried."""
+"""Bronze: unchanged events in batches; a batch lands once, even if it is tried several times."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NEEDED_OF_A_JOB = ("job_id", "job_seq")
 
 
 def with_date(events: DataFrame, batch: int) -> DataFrame:
-    """Events with their date in UTC and the batch they came in."""
+    """Add the date in UTC and the batch number to events."""
     return events.withColumn("event_date", date_of(F.col("occurred_at"))).withColumn("batch", F.lit(batch))
 
 
 def tallied(events: DataFrame) -> DataFrame:
-    """One row that says of a batch what its receipt says."""
+    """One row with the figures of a batch's receipt."""
     place = F.struct(F.coalesce("xid", F.lit(0)).alias("xid"), "number")
     of_a_job = F.col("event").startswith("job.")
     nulls = {name: F.count_if(F.col(name).isNull()) for name in _NEEDED}
@@ -58,7 +58,7 @@ class Landing:
         self._form = form
 
     def run(self, at_most: int, partitions: int) -> int:
-        """Lands all that is certain now; how many events that were."""
+        """Land all events that are readable now; return their number."""
         reader = self._spark.readStream.format("longshore").options(**self._options())
         stream = reader.options(maxEventsPerBatch=str(at_most), partitions=str(partitions)).load("events")
         landed: dict[int, int] = {}
@@ -80,21 +80,21 @@ class Landing:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            raise refused[0] if refused else LakeError(f"the log could not be read on: {_reason(error)}") from error
+            raise refused[0] if refused else LakeError(f"cannot read the event log: {_reason(error)}") from error
         return sum(landed.values())
 
     def land(self, batch: DataFrame, number: int) -> Receipt:
-        """Writes one batch; the receipt comes last, and makes it one that has landed.
+        """Write one batch, and its receipt last: a batch without a receipt has not landed.
 
-        Each try writes to its own folder, because a Java process may outlive its killed driver for a moment.
+        Each try writes to its own folder, because a Java process may outlive its killed driver.
         """
         name = f"batch={number:08}-{new_id()[-12:]}"
         given = Observation()
         counted = with_date(batch, number).observe(given, F.count(F.lit(1)).alias("rows"))
         events = write_piece(counted, EVENTS, self._files, name, self._form, compact=False)
         check_all_came(number, given.get["rows"], events.rows)
-        told = tallied(self._read(batch.sparkSession, events)).collect()[0] if events.days else Row()
-        receipt = _receipt(number, events, told)
+        figures = tallied(self._read(batch.sparkSession, events)).collect()[0] if events.days else Row()
+        receipt = _receipt(number, events, figures)
         self._files.put(f"{RECEIPTS}/batch={number:08}.json", json.dumps(asdict(receipt)))
         return receipt
 
@@ -107,33 +107,34 @@ class Landing:
 
 
 def _reason(error: StreamingQueryException) -> str:
-    """What one of our own errors said, out of the pages that Spark wraps it in; or else its first line."""
+    """Extract the message of a Longshore error from Spark's message; otherwise return its first line."""
     text = str(error)
     ours = re.findall(r"longshore\.\S+\.\w+: (.+)", text)
     return str(ours[-1]) if ours else text.strip().split("\n", 1)[0]
 
 
-def _receipt(number: int, events: Piece, told: Row) -> Receipt:
+def _receipt(number: int, events: Piece, figures: Row) -> Receipt:
     if not events.days:
         return Receipt(number, 0, events)
-    nulls = {name: count for name, count in told["nulls"].asDict().items() if count}
-    counted = {name: told[name] for name in ("rows", "added", "claims", "newest")}
-    return Receipt(number, events=events, nulls=nulls, first=list(told["first"]), last=list(told["last"]), **counted)
+    nulls = {name: count for name, count in figures["nulls"].asDict().items() if count}
+    counted = {name: figures[name] for name in ("rows", "added", "claims", "newest")}
+    first, last = list(figures["first"]), list(figures["last"])
+    return Receipt(number, events=events, nulls=nulls, first=first, last=last, **counted)
 
 
 def receipts_after(files: Files, last: int) -> list[Receipt]:
-    """What has landed since a batch, in order; LakeError if one is missing."""
+    """Return the receipts after a batch, in order; raise LakeError if one is missing."""
     numbers = [number for name in files.names(RECEIPTS) if (number := numbered_batch(name)) is not None]
     wanted = sorted(number for number in numbers if number > last)
     if wanted != list(range(last + 1, last + 1 + len(wanted))):
         raise LakeError(
-            f"batch {last + 1} is missing from {files.root}/{RECEIPTS}, and later ones are there: somebody removed it; "
-            "make the lake anew in another folder"
+            f"batch {last + 1} was removed from {files.root}/{RECEIPTS}, although later batches exist; "
+            "create a new lake in another folder"
         )
     return [_from_text(files.read(f"{RECEIPTS}/batch={number:08}.json")) for number in wanted]
 
 
 def _from_text(text: str | None) -> Receipt:
-    assert text is not None  # it was listed a moment ago
+    assert text is not None  # the folder listed it
     body: dict[str, Any] = json.loads(text)
     return Receipt(**{**body, "events": Piece(**body["events"])})

@@ -9,55 +9,55 @@ from longshore.spark.lake.manifest import LakeError, Manifest, Receipt
 from longshore.spark.lake.tables import ATTEMPTS, EVENTS, THROUGHPUT
 
 _AHEAD = timedelta(days=1)
-"""An event further in the future than this was written by a clock that is wrong."""
+"""An event further in the future than this means that a clock is wrong."""
 
 
-def stop(reason: str, way_out: str) -> LakeError:
-    """The error of a run that did not pass a check."""
-    return LakeError(f"the run was stopped, and the lake is as it was: {reason}; {way_out}")
+def stop(reason: str, remedy: str) -> LakeError:
+    """Return the error of a run that failed a check."""
+    return LakeError(f"the run was stopped and the lake has not changed: {reason}; {remedy}")
 
 
 def check_nulls(batches: Sequence[Receipt]) -> None:
-    """Every event has what makes it one."""
+    """Check that no event lacks a required column."""
     for batch in batches:
         for column, count in batch.nulls.items():
             raise stop(
                 f"{count} of the {batch.rows} events of batch {batch.batch} have no {column}",
-                "something wrote to the log beside Longshore; look at these rows in the store",
+                "another program wrote to the event log; inspect these rows in the store",
             )
 
 
 def check_order(batches: Sequence[Receipt], reached: Sequence[int]) -> None:
-    """A batch begins after the one before it, and the first after what the lake holds: no event comes twice."""
+    """Check that each batch begins after the previous one, so that no event lands twice."""
     before = reached
     for batch in batches:
         if batch.first and list(batch.first) <= list(before):
             raise stop(
-                f"batch {batch.batch} begins at {list(batch.first)}, before the end {list(before)} of the one before",
-                "the log was set back to an older copy; make a new lake in another folder",
+                f"batch {batch.batch} begins at {list(batch.first)}, before the end {list(before)} of the previous one",
+                "the log was restored from an older copy; create a new lake in another folder",
             )
         before = batch.last or before
 
 
 def check_all_came(batch: int, given: int, landed: int) -> None:
-    """As many rows are on disk as the store gave."""
+    """Check that the files have as many rows as the store returned."""
     if given != landed:
         raise stop(
-            f"the store gave {given} events for batch {batch} and {landed} are on disk",
-            "look at the disk, and make the lake anew in another folder",
+            f"the store returned {given} events for batch {batch} and {landed} are on disk",
+            "check the disk, and create a new lake in another folder",
         )
 
 
 def check_reached(reached: Sequence[int], wanted: Sequence[int]) -> None:
-    """The lake goes as far as the log did when the run began."""
+    """Check that the lake reaches the end that the log had when the run began."""
     if list(reached) < list(wanted):
         raise stop(
-            f"the log went to {list(wanted)} when the run began and what has landed ends at {list(reached)}", _KEEP
+            f"the log ended at {list(wanted)} when the run began and the landed events end at {list(reached)}", _KEEP
         )
 
 
 def check_nothing_was_pruned(pruned: Sequence[int], landed_before: Sequence[int]) -> None:
-    """What was removed from the log while the run read it had landed before it began."""
+    """Check that the store removed no events during the run that had not landed before."""
     if list(pruned) > list(landed_before):
         raise stop(
             f"the store removed events up to {list(pruned)} while they were read, after {list(landed_before)}", _KEEP
@@ -65,36 +65,36 @@ def check_nothing_was_pruned(pruned: Sequence[int], landed_before: Sequence[int]
 
 
 def check_fresh(newest: datetime | None, now: datetime, within: timedelta | None) -> None:
-    """The newest event is of today and not of tomorrow."""
+    """Check that the newest event is recent and not in the future."""
     if newest is None:
         return
     if newest > now + _AHEAD:
-        raise stop(f"an event is dated {newest:%Y-%m-%d %H:%M} and it is {now:%Y-%m-%d %H:%M}", "a clock is wrong")
+        raise stop(f"an event is dated {newest:%Y-%m-%d %H:%M} and now is {now:%Y-%m-%d %H:%M}", "correct the clocks")
     if within is not None and now - newest > within:
         raise stop(
-            f"the newest event is of {newest:%Y-%m-%d %H:%M}, longer ago than {within}",
-            "nothing happens in this queue any more, or it is the wrong one; leave --fresh-within out to go on",
+            f"the newest event is of {newest:%Y-%m-%d %H:%M}, older than {within}",
+            "check that this is the right store, or leave out --fresh-within",
         )
 
 
 def check_conservation(manifest: Manifest, days: Sequence[str]) -> None:
-    """Every event in, every event out: nothing is lost or doubled between the layers."""
+    """Check that no event is lost or duplicated between the layers."""
     totals = manifest.totals
     _same("events that landed", totals.get("events", 0), f"rows of {EVENTS}", manifest.rows(EVENTS))
     _same("claims that landed", totals.get("claims", 0), f"rows of {ATTEMPTS}", manifest.rows(ATTEMPTS))
     there, counted = manifest.days(EVENTS), manifest.days(THROUGHPUT)
     for day in days:
         if there.get(day) and not counted.get(day):
-            raise stop(f"{THROUGHPUT} has nothing of {day}, which has {there[day]} events", _OURS)
+            raise stop(f"{THROUGHPUT} has no rows for {day}, which has {there[day]} events", _OURS)
 
 
 def check_counted(day: str, events: int, counted: int) -> None:
-    """Gold counts every event of a day once."""
+    """Check that gold counts every event of a day once."""
     _same(f"events of {day}", events, f"events counted in {THROUGHPUT}", counted)
 
 
 _KEEP = "let the store keep events longer (set_retention), or run more often"
-_OURS = "this is a fault of Longshore or of the disk: keep the folder, and rebuild with --from"
+_OURS = "this is a bug in Longshore or a fault of the disk; keep the folder, and rebuild with --from"
 
 
 def _same(what: str, one: int, other_what: str, other: int) -> None:

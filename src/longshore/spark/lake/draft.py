@@ -1,4 +1,4 @@
-"""The draft of the next version of a lake, and how a table is written."""
+"""The draft of a lake's next version, and writes of tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from longshore.spark.lake.tables import folder_of, schema_of
 
 
 def write_piece(rows: DataFrame, table: str, files: Files, name: str, form: str, *, compact: bool = True) -> Piece:
-    """Writes rows as a piece of a table; the counts come from the files, not from the input.
+    """Write rows as a piece of a table; the counts come from the files, not from the input.
 
-    A stream's batch cannot be compacted on the way: Spark plans those without looking at sizes.
+    A batch of a stream cannot be compacted here, because Spark plans it without sizes.
     """
     path = f"{folder_of(table)}/{name}"
     columns = schema_of(table).fieldNames()
@@ -38,7 +38,7 @@ def write_piece(rows: DataFrame, table: str, files: Files, name: str, form: str,
 
 
 def _rows_in_footers(folder: Path) -> dict[str, int]:
-    """Read from the files' footers; counting with Spark would be a job for every table."""
+    """Count rows by the footers of the files; counting with Spark would need a Spark job per table."""
     days: dict[str, int] = {}
     for file in folder.glob("day=*/*.parquet"):
         day = file.parent.name.removeprefix("day=")
@@ -50,14 +50,14 @@ def _rows_on_disk(rows: DataFrame, path: str, form: str) -> dict[str, int]:
     try:
         found = rows.sparkSession.read.format(form).load(path).groupBy("day").count().collect()
     except Exception as error:
-        if "UNABLE_TO_INFER_SCHEMA" in str(error):  # there was nothing to write, so there are no files
+        if "UNABLE_TO_INFER_SCHEMA" in str(error):  # no rows, so there are no files
             return {}
-        raise LakeError(f"{path} was written and cannot be read: {str(error).splitlines()[0]}") from error
+        raise LakeError(f"cannot read {path} after writing it: {str(error).splitlines()[0]}") from error
     return dict(sorted((str(row["day"]), int(row["count"])) for row in found))
 
 
 class Draft:
-    """Readers see none of it before the commit."""
+    """The next version of a lake; readers do not see it before the commit."""
 
     def __init__(self, spark: SparkSession, lake: Lake, form: str) -> None:
         self._spark = spark
@@ -68,32 +68,32 @@ class Draft:
         self.manifest: Manifest = replace(lake.manifest, version=lake.version + 1, format=form)
 
     def read(self, table: str, days: Collection[str] | None = None) -> DataFrame:
-        """A table, or some days of it, as it will be."""
+        """Return a table of the draft, or some days of it."""
         return Lake(self._lake.files, self.manifest).table(self._spark, table, days)
 
     def read_pieces(self, table: str, pieces: Iterable[Piece]) -> DataFrame:
-        """Some pieces of a table."""
+        """Return some pieces of a table."""
         return Lake(self._lake.files, self.manifest).pieces(self._spark, table, list(pieces))
 
     def add(self, table: str, *pieces: Piece) -> None:
-        """More rows for a table."""
+        """Add pieces to a table."""
         self.replace_days(table, (), *pieces)
 
     def replace_days(self, table: str, days: Collection[str], *pieces: Piece) -> None:
-        """Other rows for some days of a table, or none."""
-        with self._changing:  # several tables are written side by side
+        """Replace the rows of some days of a table."""
+        with self._changing:  # several tables are written in parallel
             replaced = with_other_days(self.manifest.pieces(table), days, pieces)
             self.manifest = replace(self.manifest, tables={**self.manifest.tables, table: replaced})
 
     def write(self, table: str, rows: DataFrame) -> Piece:
-        """Rows that are on disk, and not yet in the table."""
+        """Write rows to disk; the table does not list them yet."""
         name = f"v={self.manifest.version:08}-{self._token}-{next(self._numbers):02}"
         return write_piece(rows, table, self._lake.files, name, self.manifest.format)
 
     def state(self, **facts: Any) -> None:
-        """What the version says of itself beside its tables: fields of a manifest, by name."""
+        """Set other fields of the manifest."""
         self.manifest = replace(self.manifest, **facts)
 
     def commit(self) -> Lake:
-        """Makes it the lake."""
+        """Make the draft the newest version."""
         return self._lake.commit(self.manifest)

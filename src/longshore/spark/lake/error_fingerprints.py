@@ -1,4 +1,4 @@
-"""Groups errors that differ only in numbers, names and addresses."""
+"""Fingerprints that group errors which differ only in numbers, names and addresses."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _VARIABLE = (
     (r"[0-9]+", "<n>"),
     (r"\s+", " "),
 )
-"""What is replaced, in this order: a quoted path is a text, and a number within a path is part of it."""
+"""Replacements in order: a quoted path counts as text, and a number in a path is part of the path."""
 
 
 def first_line_of(error: Column) -> Column:
-    """What a list shows of it."""
+    """The first line of an error."""
     return F.substring_index(F.trim(error), "\n", 1)
 
 
 def error_type_of(error: Column) -> Column:
-    """The class that an error begins with, as in `ValueError: …`; empty if it begins otherwise."""
+    """The class at the start of an error, as in `ValueError: …`; empty if there is none."""
     return F.regexp_extract(error, _TYPE, 1)
 
 
 def pattern_of(error: Column) -> Column:
-    """Its first line, with whatever varies from one time to the next taken out."""
+    """The first line of an error, without the parts that vary."""
     text = first_line_of(error)
     for variable, shown in _VARIABLE:
         text = F.regexp_replace(text, variable, shown)
@@ -36,5 +36,5 @@ def pattern_of(error: Column) -> Column:
 
 
 def fingerprint_of(error: Column) -> Column:
-    """Twelve letters that are the same for the same kind of error; null if there is none."""
+    """Twelve characters that are equal for errors of the same pattern; null without an error."""
     return F.substring(F.md5(pattern_of(error).cast("binary")), 1, 12)

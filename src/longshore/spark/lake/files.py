@@ -22,46 +22,48 @@ _TAKEN_AS_PATTERNS = set("*?[]{}\\")
 
 
 class Files(Protocol):
-    """A folder, by names relative to it."""
+    """The files of a folder, by relative name."""
 
     root: str
-    """As Spark takes it."""
+    """The folder's address for Spark."""
 
     def read(self, name: str) -> str | None:
-        """The text of a file, or None if there is none."""
+        """Return the text of a file, or None if it does not exist."""
         ...
 
     def put_new(self, name: str, text: str) -> bool:
-        """Makes a file whole or not at all; False if there is one already."""
+        """Create a file atomically; return False if it exists."""
         ...
 
     def put(self, name: str, text: str) -> None:
-        """The same, taking the place of what is there."""
+        """Create or replace a file atomically."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder; nothing if there is none."""
+        """List a folder; empty if it does not exist."""
         ...
 
     def remove(self, name: str) -> None:
-        """A file, or a folder with all that is in it."""
+        """Remove a file, or a folder with its contents."""
         ...
 
     def local(self, name: str) -> Path | None:
-        """Where it is on this machine, if it is."""
+        """Return the local path, or None if it is not on this machine."""
         ...
 
     def alone(self) -> Any:
-        """A context that keeps other writers out where the file system has locks."""
+        """A context that excludes other writers, if the file system has locks."""
         ...
 
 
 def files_at(path: str, spark: SparkSession | None = None) -> Files:
-    """A folder on this machine, or at an address that the session knows."""
+    """Return a folder on this machine, or at an address that the Spark session can read."""
     if not path:
-        raise InvalidArgument("lake", "is missing: the folder of the lake, like /data/lake or s3a://bucket/lake")
+        raise InvalidArgument(
+            "lake", "is missing; name the folder of the lake, such as /data/lake or s3a://bucket/lake"
+        )
     if found := sorted(set(path) & _TAKEN_AS_PATTERNS):
-        raise InvalidArgument("lake", f"must not have {' '.join(found)} in it, which Spark takes for a pattern: {path}")
+        raise InvalidArgument("lake", f"must not contain {' '.join(found)}, which Spark reads as a pattern: {path}")
     scheme = urlsplit(path).scheme
     if scheme in ("", "file"):
         return LocalFiles(Path(unquote(urlsplit(path).path) if scheme else path).expanduser().absolute())
@@ -73,11 +75,11 @@ def files_at(path: str, spark: SparkSession | None = None) -> Files:
 
 
 class LocalFiles:
-    """On this machine."""
+    """A folder on this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.root = f"file://{folder}"  # not escaped: Spark would take a %20 for what it is
+        self.root = f"file://{folder}"  # not escaped: Spark reads %20 literally
 
     def read(self, name: str) -> str | None:
         try:
@@ -117,7 +119,7 @@ class LocalFiles:
     def remove(self, name: str) -> None:
         target = self._folder / name
         if target.is_dir():
-            shutil.rmtree(target, ignore_errors=True)  # who reads an old version of it has it open
+            shutil.rmtree(target, ignore_errors=True)  # readers of an old version have its files open
         else:
             target.unlink(missing_ok=True)
 
@@ -126,13 +128,13 @@ class LocalFiles:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """A lock that ends with the process that holds it, however that ends."""
+        """Hold a lock that ends with this process, even after a crash."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / ".lock").open("w") as lock:
             try:
                 _lock(lock.fileno())
             except BlockingIOError:
-                raise LakeError(f"another run is at work on {self._folder}: wait until it has ended") from None
+                raise LakeError(f"another run is using {self._folder}; wait until it has ended") from None
             yield
 
 
@@ -144,7 +146,7 @@ def _lock(file: int) -> None:
 
 
 class HadoopFiles:
-    """Wherever Spark can read and write, through its own Java."""
+    """A folder in any file system of Spark, through its Java."""
 
     def __init__(self, root: str, spark: SparkSession) -> None:
         self.root = root
@@ -194,12 +196,12 @@ class HadoopFiles:
     def remove(self, name: str) -> None:
         self._system.delete(self._at(name), True)
 
-    def local(self, name: str) -> Path | None:  # noqa: ARG002 - nothing is
+    def local(self, name: str) -> Path | None:  # noqa: ARG002 - no file is local
         return None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No lock is possible here: the second commit is refused, and that run must be repeated."""
+        """Hold no lock, because there is none: of two concurrent runs the second commit is refused."""
         yield
 
     def _at(self, name: str) -> Any:

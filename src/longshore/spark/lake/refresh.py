@@ -1,4 +1,4 @@
-"""From bronze to gold: which days a run computes, and in which order."""
+"""The refresh of silver and gold: which days a run computes, and in which order."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ from longshore.spark.lake.tables import (
 
 _AT_ONCE = 2
 MOST_PIECES = 8
-"""A day that lies in more pieces than this is put together into one."""
+"""A day with more pieces than this is compacted into one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step of a run did."""
+    """The result of one step of a run."""
 
     name: str
     rows: int
     seconds: float
 
 
-Told = Callable[[Step], None]
+StepDone = Callable[[Step], None]
 
 
 class Refresh:
-    """One run's way from bronze to gold, in a draft."""
+    """One run from bronze to gold, in a draft."""
 
-    def __init__(self, spark: SparkSession, draft: Draft, told: Told) -> None:
+    def __init__(self, spark: SparkSession, draft: Draft, on_step: StepDone) -> None:
         self._spark = spark
         self._draft = draft
-        self._told = told
+        self._on_step = on_step
 
-    # -- what came
+    # -- new events
 
     def take_in(self, receipts: Sequence[Receipt]) -> None:
-        """What has landed becomes bronze, and silver and gold are brought up to date with it."""
+        """Add the landed batches to bronze, and update silver and gold."""
         if not receipts:
             return
         for receipt in receipts:
@@ -72,7 +72,7 @@ class Refresh:
         self._work_out_gold(came, changed)
 
     def _bring_silver_up_to_date(self, fresh: DataFrame, *, anew: bool) -> set[str]:
-        """The days on which rows of silver came or went."""
+        """Update silver; return the days on which rows changed."""
         carried = self._draft.read(CARRIED).drop("event_date")
         gone: set[str] = set()
         with ExitStack() as held:
@@ -99,7 +99,7 @@ class Refresh:
         return gone | (set(ended.days) | set(finished.days)) - {OPEN}
 
     def _take_out(self, jobs: DataFrame) -> set[str]:
-        """Removes the rows of these jobs, day by day; the days they were on."""
+        """Remove the rows of these jobs, day by day; return the days."""
         gone: set[str] = set()
         for table in (ATTEMPTS, JOBS):
             rows = self._draft.read(table)
@@ -114,7 +114,7 @@ class Refresh:
     # -- gold
 
     def _work_out_gold(self, came: Collection[str], changed: Collection[str]) -> None:
-        """Of days on which events came, and of days on which rows of silver changed."""
+        """Compute gold for the days with new events and the days on which silver changed."""
         days = set(came) | set(changed)
         if not days:
             return
@@ -137,7 +137,7 @@ class Refresh:
         self._side_by_side(line, *([times, rest, lambda: self._workers(changed)] if changed else []))
 
     def _side_by_side(self, *works: Callable[[], None]) -> None:
-        """Small tables cost more planning than work, and planning keeps one core busy."""
+        """Run several tables in parallel: small tables need more planning than work, and planning uses one core."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="longshore-gold") as threads:
             for done in [threads.submit(inheritable_thread_target(self._spark)(work)) for work in works]:
                 done.result()
@@ -160,7 +160,7 @@ class Refresh:
         self._replace(DEPTH, [day for day in self._draft.manifest.days(DEPTH) if day >= first], rows)
 
     def _workers(self, changed: Collection[str]) -> None:
-        """An attempt counts in every hour it reached into, so days before the one it ended on change, too."""
+        """Compute workers per hour. An attempt counts in every hour it ran, so earlier days change too."""
         ended = self._draft.read(ATTEMPTS, changed)
         (row,) = ended.agg(F.min(date_of(F.col("started_at"))).alias("first")).collect()
         first = min([*changed, *([str(row["first"])] if row["first"] else [])])
@@ -175,10 +175,10 @@ class Refresh:
             piece = add(self._draft.write(table, rows))
         self._draft.replace_days(table, days, piece)
 
-    # -- again, from bronze
+    # -- rebuild from bronze
 
-    def work_out_anew(self, days: Collection[str]) -> None:
-        """Silver and gold of some days, from all that bronze knows."""
+    def rebuild(self, days: Collection[str]) -> None:
+        """Rebuild silver and gold of some days from bronze."""
         there = self._draft.manifest.days(EVENTS)
         wanted = {day for day in days if day in there}
         if not wanted:
@@ -201,8 +201,8 @@ class Refresh:
 
     # -- pieces
 
-    def put_together(self) -> None:
-        """Days that lie in many pieces, as one."""
+    def compact(self) -> None:
+        """Merge the pieces of days that have many."""
         for table in (EVENTS, ATTEMPTS, JOBS):
             pieces = self._draft.manifest.pieces(table)
             days = {day for piece in pieces for day in piece.days}
@@ -224,11 +224,11 @@ class Refresh:
             return piece
 
         yield add
-        self._told(Step(name, rows, perf_counter() - begun))
+        self._on_step(Step(name, rows, perf_counter() - begun))
 
 
 def _held(rows: DataFrame, until: ExitStack) -> DataFrame:
-    """Rows that are computed once and released with the stack."""
+    """Persist rows until the stack is closed, so that they are computed once."""
     held = rows.persist(StorageLevel.DISK_ONLY)
     until.callback(held.unpersist)
     return held

@@ -82,21 +82,21 @@ GOLD = tuple(name for name in COLUMNS if name.startswith("gold."))
 
 
 def check_table(name: str) -> str:
-    """A table that the lake has."""
+    """Return the name, or raise InvalidArgument if the lake has no such table."""
     if name not in COLUMNS:
-        raise InvalidArgument("table", f"{name!r} is no table of the lake, which has {', '.join(COLUMNS)}")
+        raise InvalidArgument("table", f"{name!r} is not a table of the lake; use one of {', '.join(COLUMNS)}")
     return name
 
 
 def schema_of(name: str) -> StructType:
-    """Its columns, as Spark knows them."""
+    """The Spark schema of a table."""
     from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(COLUMNS[check_table(name)])
-    assert isinstance(schema, StructType)  # columns with names are nothing else
+    assert isinstance(schema, StructType)  # a DDL with column names is a struct
     return schema
 
 
 def folder_of(name: str) -> str:
-    """Where its pieces are, below the lake."""
+    """The folder of a table's pieces in the lake."""
     return name.replace(".", "/", 1)

@@ -1,1 +1,1 @@
-"""The report: one page with plots that people can read, and its tables as CSV."""
+"""The report: one page with charts, and its tables as CSV files."""

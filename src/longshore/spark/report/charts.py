@@ -36,10 +36,10 @@ class Canvas:
         """Where the plot ends on the right."""
         return self.width - self.right
 
-    def drawn(self, told: str, *shapes: object) -> Markup:
-        """The picture; `told` is its label for screen readers."""
+    def drawn(self, caption: str, *shapes: object) -> Markup:
+        """The picture; `caption` is its label for screen readers."""
         box = f"0 0 {self.width:g} {self.height:g}"
-        return tag("svg", tag("title", told), shapes, viewBox=box, role="img", class_="plot")
+        return tag("svg", tag("title", caption), shapes, viewBox=box, role="img", class_="plot")
 
 
 def height_axis(canvas: Canvas, scale: Scale, unit: str) -> list[Markup]:
@@ -98,13 +98,13 @@ def named(name: str, x: float, y: float, width: float) -> Markup:
 Values = Sequence[float]
 Series = Sequence[tuple[str, str, Values]]
 """Of each its name, its colour, and a value for each period."""
-Told = Callable[[str, float], str]
+Caption = Callable[[str, float], str]
 """Says what a value of the series with this name means."""
 FAN = (("p99", "p95", "far"), ("p95", "p75", "near"), ("p75", "p50", "close"))
 """The bands of a fan from above to the median: upper edge, lower edge, shade."""
 
 
-def stacked(canvas: Canvas, periods: Periods, series: Series, unit: str, told: Told) -> Markup:
+def stacked(canvas: Canvas, periods: Periods, series: Series, unit: str, caption: Caption) -> Markup:
     """Columns, one part for each series."""
     totals = [sum(values) for values in zip(*(values for _, _, values in series), strict=True)] or [0.0]
     heights = linear(max(totals), canvas.floor, canvas.top)
@@ -118,7 +118,7 @@ def stacked(canvas: Canvas, periods: Periods, series: Series, unit: str, told: T
                 continue
             bottom, top = heights.place(below), heights.place(below + values[number])
             below += values[number]
-            hint = tag("title", f"{name}: {told(name, values[number])}\n{periods.told(number)}")
+            hint = tag("title", f"{name}: {caption(name, values[number])}\n{periods.caption(number)}")
             columns.append(tag("rect", hint, x=x, y=top, width=width, height=max(bottom - top, 0.5), class_=colour))
     axes = [height_axis(canvas, heights, unit), time_axis(canvas, across)]
     return canvas.drawn(unit, axes, columns)
@@ -153,14 +153,14 @@ def fan(
         if percentiles["p50"][number] is not None:
             x, width = _column(across, start, periods.step, gap=0)
             lines = [f"{name[1:]} % within {span(percentiles[name][number])}" for name in percentiles]
-            hint = tag("title", "\n".join([periods.told(number), *lines]))
+            hint = tag("title", "\n".join([periods.caption(number), *lines]))
             shapes.append(
                 tag("rect", hint, x=x, y=canvas.top, width=width, height=canvas.floor - canvas.top, class_="feel")
             )
     return canvas.drawn(unit or "percentiles", height_axis(canvas, heights, unit), time_axis(canvas, across), shapes)
 
 
-def stepped(canvas: Canvas, periods: Periods, series: Series, unit: str, told: Told) -> Markup:
+def stepped(canvas: Canvas, periods: Periods, series: Series, unit: str, caption: Caption) -> Markup:
     """Areas on top of one another that keep their height through each period: what was there at its end."""
     sums = [0.0] * periods.count
     stacks = []
@@ -175,8 +175,8 @@ def stepped(canvas: Canvas, periods: Periods, series: Series, unit: str, told: T
         areas.append(tag("polygon", tag("title", name), points=_points(outline), class_=colour))
     for number, start in enumerate(periods.starts):
         x, width = _column(across, start, periods.step, gap=0)
-        lines = [f"{name}: {told(name, values[number])}" for name, _, values, _, _ in stacks if values[number]]
-        hint = tag("title", "\n".join([f"at the end of {periods.told(number)}", *lines]))
+        lines = [f"{name}: {caption(name, values[number])}" for name, _, values, _, _ in stacks if values[number]]
+        hint = tag("title", "\n".join([f"at the end of {periods.caption(number)}", *lines]))
         areas.append(tag("rect", hint, x=x, y=canvas.top, width=width, height=canvas.floor - canvas.top, class_="feel"))
     return canvas.drawn(unit, height_axis(canvas, heights, unit), time_axis(canvas, across), areas)
 
@@ -189,7 +189,7 @@ def _column(across: Scale, start: int, step: int, gap: float = 1) -> tuple[float
 
 
 def _stretches(values: Sequence[float | None]) -> list[range]:
-    """Runs of periods in which something was measured."""
+    """Run of periods in which something was measured."""
     found: list[range] = []
     begin = None
     for number, value in enumerate([*values, None]):
@@ -237,10 +237,10 @@ def heatmap(
     periods: Periods,
     rows: Sequence[tuple[str, Sequence[float | None]]],
     unit: str,
-    told: Callable[[int, int], str],
+    caption: Callable[[int, int], str],
     shade: Callable[[float], str] = shade_of,
 ) -> Markup:
-    """A cell for each name and period, empty where nothing happened; `told` says what is behind a cell."""
+    """A cell for each name and period, empty where nothing happened; `caption` says what is behind a cell."""
     canvas = Canvas(height=24 + _ROW * max(len(rows), 1) + 28, left=_NAMES)
     across = times(periods.first, periods.end, canvas.left, canvas.edge)
     cells: list[Markup] = []
@@ -255,7 +255,7 @@ def heatmap(
                 x = across.place(periods.first + number * periods.step)
                 right = across.place(periods.first + (number + 1) * periods.step)
                 gap = 1 if right - x > 4 else 0
-                hint = tag("title", f"{name}: {told(place, number)}\n{periods.told(number)}")
+                hint = tag("title", f"{name}: {caption(place, number)}\n{periods.caption(number)}")
                 cells.append(
                     tag("rect", hint, x=x, y=y + 1, width=max(right - x - gap, 1), height=_ROW - 2, class_=shade(value))
                 )

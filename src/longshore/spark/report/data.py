@@ -104,7 +104,7 @@ _FINEST, _GROWTH = 1e-6, 1.02
 
 
 def percentiles(histogram: DataFrame, *by: str) -> DataFrame:
-    """Counts by bucket as count, mean, least, p50 … p99 and most in seconds, for each of `by`."""
+    """Count by bucket as count, mean, least, p50 … p99 and most in seconds, for each of `by`."""
     counted = histogram.groupBy(*by, "bucket").agg(
         F.sum("count").alias("count"),
         F.sum("seconds").alias("seconds"),

@@ -18,22 +18,24 @@ def shown(text: object) -> str:
 
 def clipped(text: object, most: int) -> str:
     """At most this many characters; the end is kept too, because names often differ there."""
-    told = shown(text)
-    if len(told) <= most:
-        return told
+    caption = shown(text)
+    if len(caption) <= most:
+        return caption
     tail = most // 3
-    return f"{told[: most - tail - 1]}…{told[-tail:]}"
+    return f"{caption[: most - tail - 1]}…{caption[-tail:]}"
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
     """An element. `class_` is class, `stroke_width` is stroke-width; None leaves an attribute out."""
-    told = "".join(
+    caption = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
     inner = joined(children)
-    return Markup(f"<{name}{told}>{inner}</{name}>") if inner or name not in _EMPTY else Markup(f"<{name}{told}/>")
+    return (
+        Markup(f"<{name}{caption}>{inner}</{name}>") if inner or name not in _EMPTY else Markup(f"<{name}{caption}/>")
+    )
 
 
 _EMPTY = frozenset({"rect", "line", "path", "circle", "polygon", "polyline", "use"})

@@ -1,4 +1,4 @@
-"""Writes a report into a folder: the page and its tables, all or nothing."""
+"""Write a report into a folder: the page and its tables."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Nothing is loaded from anywhere, and nothing runs."""
+"""The page loads nothing and runs no script."""
 
 
 def page(
-    title: str, told: Sequence[str], tiles: Sequence[tuple[str, str]], sections: Sequence[Markup], links: Markup
+    title: str, intro: Sequence[str], tiles: Sequence[tuple[str, str]], sections: Sequence[Markup], links: Markup
 ) -> str:
-    """All of it."""
+    """Return the whole page."""
     css = files("longshore.spark.report").joinpath("style.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -53,21 +53,21 @@ def page(
     )
     figures = [tag("li", tag("b", value), tag("span", name)) for name, value in tiles]
     header = tag(
-        "header", tag("h1", title), [tag("p", line) for line in told], tag("ul", figures, class_="tiles"), links
+        "header", tag("h1", title), [tag("p", line) for line in intro], tag("ul", figures, class_="tiles"), links
     )
     body = tag("body", header, tag("main", list(sections)), tag("footer", tag("p", "Times are in UTC.")))
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def section_of(section: Section, written: Written) -> Markup:
-    """A section with its drawing, and the first rows of its table."""
-    inner: list[Markup | None] = [tag("h2", section.title), tag("p", section.told)]
+    """Return a section with its chart and the first rows of its table."""
+    inner: list[Markup | None] = [tag("h2", section.title), tag("p", section.caption)]
     if section.drawing is not None:
         inner.append(tag("div", section.drawing, class_="drawing"))
     if written.rows:
         inner.append(on_the_page(section.columns, written.first, written.rows, section.file))
     else:
-        inner.append(tag("p", "Nothing of the kind has happened in this time.", class_="empty"))
+        inner.append(tag("p", "No data in this period.", class_="empty"))
     return tag("section", inner, id=section.name)
 
 
@@ -81,11 +81,11 @@ Told = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class ReportWritten:
-    """What was written, and where."""
+    """The files of a report."""
 
     page: Path
     tables: dict[str, int]
-    """The rows of each file."""
+    """The number of rows of each file."""
     version: int
     seconds: float
 
@@ -99,7 +99,7 @@ def write_report(
     title: str = "Job history",
     told: Told = lambda _what, _done, _all: None,
 ) -> ReportWritten:
-    """Writes the page and its tables; files of the same names are replaced, others are left alone."""
+    """Write the page and its tables; replace files of the same names, and keep all others. See docs/report.md."""
     began = perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     gold = gold_of(spark, lake, days)
@@ -125,13 +125,13 @@ def write_report(
 
 
 def _nothing_yet(title: str, lake: Tables) -> str:
-    words = "Nothing has happened in this time. Once jobs have run: longshore pipeline run, then the report again."
-    told = [f"Version {lake.version} of the lake."]
-    return page(title, told, [], [tag("section", tag("p", words, class_="empty"))], Markup())
+    words = "No data in this period. After jobs have run, use longshore pipeline run, then write the report again."
+    intro = [f"Version {lake.version} of the lake."]
+    return page(title, intro, [], [tag("section", tag("p", words, class_="empty"))], Markup())
 
 
 def _tiles(gold: Gold) -> list[tuple[str, str]]:
-    """What one looks at first."""
+    """The key figures at the top of the page."""
     flow = (
         gold.of_queues("throughput").agg(*(F.sum(name).alias(name) for name in ("added", "completed", "dead"))).first()
     )
@@ -143,15 +143,15 @@ def _tiles(gold: Gold) -> list[tuple[str, str]]:
     took = {row["measure"]: row for row in percentiles(gold.of_queues("duration_histogram"), "measure").collect()}
     assert flow is not None  # an aggregate is one row
     assert ends is not None
-    told = [("jobs added", short(flow["added"])), ("jobs completed", short(flow["completed"]))]
-    told += [("jobs dead", short(flow["dead"])), ("attempts that failed", share(ends["wrong"]))]
-    told += [("attempts tried again", share(ends["again"]))]
+    tiles = [("jobs added", short(flow["added"])), ("jobs completed", short(flow["completed"]))]
+    tiles += [("jobs dead", short(flow["dead"])), ("attempts failed", share(ends["wrong"]))]
+    tiles += [("attempts retried", share(ends["again"]))]
     for measure, word in (("waiting", "waited"), ("running", "ran")):
         if measure in took:
-            told += [
+            tiles += [
                 (f"half {word} within", span(took[measure]["p50"])),
                 (f"95 % {word} within", span(took[measure]["p95"])),
             ]
     busy = gold.frame("workers").agg(F.count_distinct("worker").alias("workers")).first()
     assert busy is not None
-    return [*told, ("workers", short(busy["workers"]))]
+    return [*tiles, ("workers", short(busy["workers"]))]

@@ -124,8 +124,8 @@ def share(value: float | None) -> str:
         return "–"
     if 0 < value < 0.0005:
         return "< 0.1 %"
-    told = f"{value:.1%}" if value < 0.0995 else f"{value:.0%}"
-    return told.replace(".0%", "%").replace("%", " %")
+    caption = f"{value:.1%}" if value < 0.0995 else f"{value:.0%}"
+    return caption.replace(".0%", "%").replace("%", " %")
 
 
 def count(value: int) -> str:
@@ -160,7 +160,7 @@ class Periods:
         """Which one a time lies in."""
         return (at - self.first) // self.step
 
-    def told(self, number: int) -> str:
+    def caption(self, number: int) -> str:
         """One of them, in words."""
         start = self.first + number * self.step
         return f"{exact(start)}, {_LENGTHS.get(self.step) or f'{self.step // 60} min'}"

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 from longshore.spark.report.charts import (
     HEAT,
     Canvas,
+    Caption,
     Spread,
-    Told,
     Values,
     bars,
     ends,
@@ -32,25 +32,25 @@ from longshore.spark.report.tables import Column, Row, counted, shared, spanned,
 
 @dataclass(frozen=True)
 class Section:
-    """`name` is its anchor on the page and the name of its file."""
+    """A section of the report; `name` is its anchor on the page and the name of its file."""
 
     name: str
     title: str
-    told: str
-    """How to read it, in a sentence or two."""
+    caption: str
+    """How to read the chart."""
     drawing: Markup | None
-    """None where there is nothing to draw yet."""
+    """None without data."""
     columns: Sequence[Column]
     table: DataFrame
-    """All rows in their order; the page shows the first of them."""
+    """All rows in order; the page shows the first ones."""
 
     @property
     def file(self) -> str:
-        """The name of its table as a file."""
+        """The file name of its table."""
         return f"{self.name}.csv"
 
     def rows(self) -> Iterable[Row]:
-        """Every row, a part of them in memory at a time; computed again on every call."""
+        """Iterate over all rows with a part of them in memory; every call computes them again."""
         return (row.asDict() for row in self.table.coalesce(1).toLocalIterator())
 
 
@@ -67,18 +67,18 @@ _COLUMNS: Sequence[Column] = (
 
 
 def waiting(gold: Gold) -> Section:
-    """From when a job could run to when it did."""
-    told = "From the moment a job could be run to its start. Half of all started within the dark line."
-    return _fans(gold, "waiting", "Waiting time", told)
+    """The time from due to the start of an attempt."""
+    caption = "Time from when a job was due until its attempt started. The dark line is the median."
+    return _fans(gold, "waiting", "Waiting time", caption)
 
 
 def running(gold: Gold) -> Section:
-    """From start to end."""
-    told = "From the start of an attempt to its end, however it ended. Half of all ended within the dark line."
-    return _fans(gold, "running", "Run time", told)
+    """The duration of attempts."""
+    caption = "Time from the start of an attempt to its end, with any outcome. The dark line is the median."
+    return _fans(gold, "running", "Run time", caption)
 
 
-def _fans(gold: Gold, measure: str, title: str, told: str) -> Section:
+def _fans(gold: Gold, measure: str, title: str, caption: str) -> Section:
     histogram = gold.of_queues("duration_histogram").where(F.col("measure") == measure)
     timed = histogram.withColumn("period", period(gold.by_hour))
     rows = percentiles(timed, "period").collect()
@@ -94,7 +94,7 @@ def _fans(gold: Gold, measure: str, title: str, told: str) -> Section:
     return Section(
         measure,
         title,
-        told,
+        caption,
         drawing,
         [text("queue", "queue"), *_COLUMNS],
         percentiles(histogram, "queue").orderBy(F.desc("p95"), "queue"),
@@ -134,7 +134,7 @@ def slowest_types(gold: Gold) -> Section:
     return Section(
         "slowest_types",
         "Slowest types",
-        "Types of jobs by the time that 95 % of their attempts took at most.",
+        "Job types by the 95th percentile of their run time.",
         drawing,
         [text("queue", "queue"), text("type", "type"), *_COLUMNS, spanned("total", "in all")],
         table,
@@ -143,8 +143,8 @@ def slowest_types(gold: Gold) -> Section:
 
 def _spread(row: Any, gold: Gold) -> Spread:
     name = row["type"] if len(gold.queues) == 1 else f"{row['queue']} · {row['type']}"
-    told = ", ".join(f"{part[1:]} % within {span(row[part])}" for part in ("p50", "p95", "p99"))
-    hint = f"{name}: {told}; longest {span(row['most'])}, {count(row['count'])} measured"
+    caption = ", ".join(f"{part[1:]} % within {span(row[part])}" for part in ("p50", "p95", "p99"))
+    hint = f"{name}: {caption}; longest {span(row['most'])}, {count(row['count'])} measured"
     return Spread(name, row["p50"], row["p95"], row["p99"], hint)
 
 
@@ -167,7 +167,7 @@ def failures(gold: Gold) -> Section:
     return Section(
         "failures",
         "Failures",
-        "The share of attempts that failed or crashed; those with most of them come first.",
+        "The share of attempts that failed or crashed, the highest first.",
         _heat(gold, names, known) if names else None,
         [
             text("queue", "queue"),
@@ -197,7 +197,7 @@ _RATES = {"failure": "failed", "crash": "crashed"}
 def _heat(gold: Gold, names: list[tuple[str, str]], known: dict[tuple[str, str, int], Any]) -> Markup:
     periods = gold.by_hour
 
-    def told(place: int, number: int) -> str:
+    def caption(place: int, number: int) -> str:
         row = known[(*names[place], number)]
         wrong, attempts = row["wrong"], row["attempts"]
         return f"{share(wrong / attempts)}: {count(wrong)} of {count(attempts)} attempts"
@@ -209,7 +209,7 @@ def _heat(gold: Gold, names: list[tuple[str, str]], known: dict[tuple[str, str, 
         rows.append((name, [row["wrong"] / row["attempts"] if row else None for row in found]))
     edges = [*(f"over {share(edge)}" for edge in HEAT[1:])]
     legend = key(["none failed", f"up to {share(HEAT[1])}", *edges], [f"heat{shade}" for shade in range(len(HEAT) + 1)])
-    return Markup(legend + heatmap(periods, rows, "share of attempts that failed or crashed", told))
+    return Markup(legend + heatmap(periods, rows, "share of attempts that failed or crashed", caption))
 
 
 def retries(gold: Gold) -> Section:
@@ -237,7 +237,7 @@ def retries(gold: Gold) -> Section:
     return Section(
         "retries",
         "Retries",
-        "Attempts per hour: the first of a job, and those after a failure, a crash or a release.",
+        "Attempts per hour: first attempts, and attempts after a failure, a crash or a release.",
         Markup(key(list(found), [colours[name] for name in found]) + drawing) if found else None,
         [
             text("queue", "queue"),
@@ -252,7 +252,7 @@ def retries(gold: Gold) -> Section:
 
 
 def top_errors(gold: Gold) -> Section:
-    """Errors that are the same but for numbers and names, the most frequent first."""
+    """Errors grouped by fingerprint, the most frequent first."""
     errors = gold.of_queues("errors")
     where = F.array_join(F.slice(F.sort_array(F.collect_set("queue")), 1, 3), ", ")
     table = (
@@ -271,8 +271,8 @@ def top_errors(gold: Gold) -> Section:
     return Section(
         "top_errors",
         "Top errors",
-        "Errors that differ only in numbers and the like count as one.",
-        bars(rows, "attempts that ended so", "bad") if rows else None,
+        "Errors that differ only in numbers, names and addresses are grouped.",
+        bars(rows, "attempts with this error", "bad") if rows else None,
         [
             text("error_type", "error"),
             text("sample", "what it said last", 160),
@@ -344,7 +344,7 @@ def backlog(gold: Gold) -> Section:
     return Section(
         "backlog",
         "Backlog",
-        "Jobs that waited for a worker, for their time or for their next try, at the end of each period.",
+        "Waiting, delayed and retrying jobs at the end of each period.",
         drawing,
         [
             text("queue", "queue"),
@@ -392,14 +392,14 @@ def _names(gold: Gold) -> list[str]:
 
 
 def _by_queue(
-    gold: Gold, found: dict[str, list[float]], draw: Callable[..., Markup], unit: str, told: Told
+    gold: Gold, found: dict[str, list[float]], draw: Callable[..., Markup], unit: str, caption: Caption
 ) -> Markup | None:
     """A drawing of values per queue and minute, under the key of the queues' colours; None without values."""
     if not found:
         return None
     colours = [gold.colour(name) for name in found]
     series = list(zip(found, colours, found.values(), strict=True))
-    return Markup(key(list(found), colours) + draw(Canvas(), gold.by_minute, series, unit, told))
+    return Markup(key(list(found), colours) + draw(Canvas(), gold.by_minute, series, unit, caption))
 
 
 _WORKER_ROWS = 20
@@ -407,7 +407,7 @@ _BUSY = (0.2, 0.4, 0.6, 0.8)
 
 
 def workers(gold: Gold) -> Section:
-    """How much of its time each worker was busy."""
+    """The utilisation of each worker."""
     frame = gold.frame("workers").where("worker IS NOT NULL")
     # what a worker could have done in the hours in which it did anything
     capacity = F.try_divide("busy_seconds", "utilisation")
@@ -419,7 +419,7 @@ def workers(gold: Gold) -> Section:
     cells = frame.where(F.col("worker").isin(names)).groupBy("worker", period(gold.by_hour)).agg(*counts).collect()
     known = {(row["worker"], row["period"]): row for row in cells}
 
-    def told(place: int, number: int) -> str:
+    def caption(place: int, number: int) -> str:
         row = known[(names[place], number)]
         return f"{share(row['utilisation'])} busy, {span(row['busy_seconds'])} in {count(row['attempts'])} attempts"
 
@@ -433,11 +433,11 @@ def workers(gold: Gold) -> Section:
         legend = key(
             ["busy up to 20 %", "40 %", "60 %", "80 %", "above"], [f"work{shade}" for shade in range(1, len(_BUSY) + 2)]
         )
-        drawing = Markup(legend + heatmap(gold.by_hour, rows, "share of its capacity that was busy", told, _shade))
+        drawing = Markup(legend + heatmap(gold.by_hour, rows, "share of its capacity that was busy", caption, _shade))
     return Section(
         "workers",
         "Workers",
-        "How much of its capacity each worker used; its capacity is as many jobs at once as it ever ran that day.",
+        "The used share of each worker's capacity. The capacity is the most concurrent jobs of that day.",
         drawing,
         [
             text("worker", "worker"),
@@ -455,7 +455,7 @@ def _shade(value: float) -> str:
 
 
 def schedules(gold: Gold) -> Section:
-    """How late runs of schedules were made and started."""
+    """The delay of scheduled jobs."""
     frame = gold.frame("schedules")
     counts = ("runs", "started", "completed", "dead")
     worst = ("made_late_most", "late_p50", "late_p95", "late_most")
@@ -465,7 +465,7 @@ def schedules(gold: Gold) -> Section:
     return Section(
         "schedules",
         "Schedules",
-        "How long after their planned time runs were made and started, on the worst day of each.",
+        "The delay from the planned time until a job was enqueued and started, on each schedule's worst day.",
         None,
         [
             text("schedule_id", "schedule"),

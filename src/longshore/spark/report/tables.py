@@ -80,7 +80,7 @@ class Written(NamedTuple):
 
 
 def as_csv(path: Path, columns: Sequence[Column], rows: Iterable[Row], shown: int = SHOWN_ROWS) -> Written:
-    """Writes all rows, with exact values under the columns' own names, and keeps the first of them."""
+    """Write all rows, with exact values under the columns' own names, and keeps the first of them."""
     written = 0
     first: list[Row] = []
     with path.open("w", encoding="utf-8", newline="") as file:
