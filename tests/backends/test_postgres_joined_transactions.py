@@ -517,7 +517,7 @@ async def test_a_database_without_our_schema_is_refused(postgres_url: str, elsew
     async with connect(postgres_url, schema="apart") as backend:
         await backend.count_jobs()
         with psycopg.connect(elsewhere) as connection:
-            await refused(backend, connection, "has no schema apart")
+            await refused(backend, connection, "lacks the schema apart")
             assert connection.execute("SELECT 1").fetchone() == (1,)
         with psycopg.connect(postgres_url) as connection:
             assert await backend.enqueue_jobs([new_job("a")], connection=connection) == ["a"]

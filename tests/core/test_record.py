@@ -239,7 +239,7 @@ def test_odd_options_are_refused_where_they_are_odd(options: Mapping[Any, Any], 
 
 
 @pytest.mark.parametrize("thing", [None, "j1", {"id": "j1"}, object()])
-def test_what_is_no_job_is_refused(thing: object) -> None:
+def test_only_a_job_can_be_enqueued(thing: object) -> None:
     # B-ENQ-01 B-ERR-05
     with pytest.raises(InvalidArgument) as refusal:
         record_of(thing, NOW)

@@ -100,7 +100,7 @@ def test_an_odd_schedule_is_refused_by_name(odd: dict[str, Any], field: str) -> 
 
 
 @pytest.mark.parametrize("thing", [None, "nightly", Repeat(every=60)])
-def test_what_is_no_schedule_is_refused(thing: object) -> None:
+def test_only_a_schedule_can_be_stored(thing: object) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         check_schedule(thing, NOW)
     assert refusal.value.field == "schedule"

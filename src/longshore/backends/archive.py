@@ -26,9 +26,9 @@ def remove_archived_jobs(tx: Transaction, jobs: Sequence[Archived]) -> int:
     """Remove archived jobs that have not changed since. A dead job that was retried, or has a new log line, stays."""
     held = dict(jobs)
     found = tx.jobs_by_id(list(held))
-    going = [record for record in found.values() if record.status.final and record.job_seq == held[record.id]]
-    remove(tx, going, "archive")
-    return len(going)
+    removable = [record for record in found.values() if record.status.final and record.job_seq == held[record.id]]
+    remove(tx, removable, "archive")
+    return len(removable)
 
 
 @operation()

@@ -28,8 +28,8 @@ _MOMENTS = ("run_at", "expires_at")
 _SPANS = ("delay", "timeout")
 _PLAIN = ("id", "type", "queue", "payload", "priority", "max_attempts", "max_crashes", "timeout", "expires_at")
 """The fields of a plain job, which needs no lookup, in the order that `insert_plain_jobs` uses."""
-_looked_at = attrgetter("tags", "lifo", "delay", "run_at", "idempotency_key", "concurrency_key", "parent_id")
-_NOTHING = _looked_at(Record())
+_lookup_fields = attrgetter("tags", "lifo", "delay", "run_at", "idempotency_key", "concurrency_key", "parent_id")
+_NOTHING = _lookup_fields(Record())
 PARTS_AT_ONCE = 4
 """The parts that one statement turns into jobs, in a store that can. Other writers run between the statements."""
 
@@ -51,7 +51,7 @@ def text_of(record: Record, *, chosen: bool) -> str:
 
     A plain job, which needs no lookup, is a list. A store may insert those in bulk.
     """
-    if not chosen and record.options == "{}" and _looked_at(record) == _NOTHING:
+    if not chosen and record.options == "{}" and _lookup_fields(record) == _NOTHING:
         return _text((record.id, record.type, record.queue, record.payload.decode(), *_plain_numbers(record)))
     body: dict[str, Any] = {name: getattr(record, name) for name in (*_COLUMNS, *_MOMENTS, *_SPANS)}
     body |= {"payload": record.payload.decode(), "options": record.options, "chosen": chosen}

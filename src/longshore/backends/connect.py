@@ -80,7 +80,7 @@ def _remote(
     connections: int = 10,
 ) -> Backend:
     if "@" in url:  # also after a "/", which a password may contain; the message does not repeat it
-        raise InvalidArgument("url", "must not contain a user or password; pass connect(url, token=…) instead")
+        raise InvalidArgument("url", "must not contain a user or password; pass token=… or set LONGSHORE_TOKEN")
     parts = _split(url)
     if parts is None or not _is_address(url, parts) or parts.query or parts.fragment:
         raise InvalidArgument("url", "must be the address of a server, like https://jobs.example.org")

@@ -120,6 +120,6 @@ class BulkReader(Protocol):
 class SupportsExport(Protocol):
     """A store that other processes can read in bulk."""
 
-    def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
+    def bulk_reader(self) -> AbstractContextManager[BulkReader]:
         """A reader with its own connections."""
         ...

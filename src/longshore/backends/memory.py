@@ -152,19 +152,19 @@ class MemoryStore:
         return sorted(self._where(ended), key=lambda record: (record.lease_expires_at, record.uid))[:limit]
 
     def cancellations_since(self, moment: int, limit: int) -> list[Record]:
-        def asked(record: Record) -> int:
+        def requested_at(record: Record) -> int:
             return record.cancel_asked_at or 0
 
-        waiting = self._where(lambda r: r.status is JobStatus.CANCELLING and asked(r) <= moment)
-        return sorted(waiting, key=lambda record: (asked(record), record.uid))[:limit]
+        waiting = self._where(lambda r: r.status is JobStatus.CANCELLING and requested_at(r) <= moment)
+        return sorted(waiting, key=lambda record: (requested_at(record), record.uid))[:limit]
 
     def expired_jobs(self, limit: int) -> list[Record]:
         unstarted = ELIGIBLE | {JobStatus.WAITING_CHILDREN}
 
-        def outlived(record: Record) -> bool:
+        def expired(record: Record) -> bool:
             return record.status in unstarted and record.expires_at is not None and record.expires_at <= self.now
 
-        return sorted(self._where(outlived), key=lambda record: (record.expires_at, record.uid))[:limit]
+        return sorted(self._where(expired), key=lambda record: (record.expires_at, record.uid))[:limit]
 
     def jobs_ended_before(self, statuses: Iterable[JobStatus], moment: int, queue: str, limit: int) -> list[Record]:
         def since(record: Record) -> int:
@@ -260,7 +260,7 @@ class MemoryStore:
         known = removed | stored
         return {pair: known[pair] for pair in pairs if pair in known}
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+    def records_by_key(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
         found: dict[tuple[str, str], Record | Tombstone] = {}
         for uid in sorted(self._tombstones):
             record, removed_at = self._tombstones[uid]
@@ -332,7 +332,7 @@ class MemoryStore:
         wanted = {*self._queues, *(record.queue for record in self._jobs.values())} if names is None else names
         return {name: self._queue_state(name) for name in wanted}
 
-    def hold_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:  # noqa: ARG002 - no locks
+    def lock_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:  # noqa: ARG002 - no locks
         return self.queue_states(names)
 
     def _queue_state(self, name: str) -> QueueState:
@@ -356,19 +356,19 @@ class MemoryStore:
         limit: int,
         lease: NewLease,
         types: Sequence[str] | None,
-        most_passed: int | None,
+        most_skipped: int | None,
     ) -> list[Job] | Undecided:
         chosen: list[Candidate] = []
         passed = 0
         left: dict[str, int] = {}
-        keyed = queues[0] if most_passed is not None else None
+        keyed = queues[0] if most_skipped is not None else None
         for entry in heapq.merge(*(self.candidates(queue, (), lambda: limit, types) for queue in queues)):
             if keyed is not None and entry.key is not None:
                 if entry.key not in left:
                     left[entry.key] = self.key_states(keyed.name, [entry.key])[entry.key].free_slots(keyed, self.now)
                 if left[entry.key] <= 0:
                     passed += 1
-                    if passed > (most_passed or 0):
+                    if passed > (most_skipped or 0):
                         return Undecided.FULL_KEYS
                     continue
                 left[entry.key] -= 1
@@ -587,11 +587,11 @@ class MemoryStore:
         return [Holder(r.id, r.lease_owner, optional_moment(r.assigned_at)) for r in held][:limit]
 
     def ahead_of(self, record: Record, now: int, limit: int) -> int:
-        def stands_before(other: Record) -> bool:
-            in_line = other.queue == record.queue and other.status in ELIGIBLE and other.eligible_at <= now
-            return in_line and claim_order(other) < claim_order(record)
+        def comes_before(other: Record) -> bool:
+            eligible = other.queue == record.queue and other.status in ELIGIBLE and other.eligible_at <= now
+            return eligible and claim_order(other) < claim_order(record)
 
-        return min(len(self._where(stands_before)), limit)
+        return min(len(self._where(comes_before)), limit)
 
     def clock_step(self) -> ClockStep | None:
         return None
@@ -635,8 +635,8 @@ class MemoryTokens:
             if token_id in self._known:
                 self._known[token_id] = dataclasses.replace(self._known[token_id], last_used_at=self._now)
 
-    def forget_tokens(self, over_at: int) -> None:
-        moment = from_micros(over_at)
+    def forget_tokens(self, ended_by: int) -> None:
+        moment = from_micros(ended_by)
         for token in list(self._known.values()):
             if token.ended_at(moment) is not None:
                 del self._known[token.id]

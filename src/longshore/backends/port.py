@@ -163,7 +163,7 @@ class Hold(IntEnum):
     """Its settings do not change."""
     SLOTS = 2
     """No other transaction uses its free slots."""
-    ALONE = 3
+    EXCLUSIVE = 3
     """No other transaction holds it."""
 
 
@@ -189,7 +189,9 @@ class Lookups(Protocol):
         """The jobs with these ids."""
         ...
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int, /) -> dict[tuple[str, str], Record | Tombstone]:
+    def records_by_key(
+        self, pairs: Sequence[tuple[str, str]], since: int, /
+    ) -> dict[tuple[str, str], Record | Tombstone]:
         """The jobs of these (queue, idempotency key) pairs, or the tombstones of those removed after `since`."""
         ...
 
@@ -346,7 +348,7 @@ class Transaction(Lookups, Protocol):
         ...
 
     # -- flow control
-    def hold_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:
+    def lock_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:
         """Like `queue_states`, and lock them in this way until the transaction ends."""
         ...
 
@@ -360,12 +362,12 @@ class Transaction(Lookups, Protocol):
         limit: int,
         lease: NewLease,
         types: Sequence[str] | None,
-        most_passed: int | None,
+        most_skipped: int | None,
         /,
     ) -> list[Job] | Undecided:
         """Claim the first due jobs of these queues in bulk, in claim order; with `types`, only those of the types.
 
-        `most_passed` is None if no queue has a limit. Otherwise there is one queue, which limits its keys: the claim
+        `most_skipped` is None if no queue has a limit. Otherwise there is one queue, which limits its keys: the claim
         uses up their free slots, and skips at most this many jobs. `Undecided` says why nothing was claimed: the claim
         is then decided job by job.
         """

@@ -29,15 +29,15 @@ _PATTERN_FIELDS = (
 )
 _as_json = json.JSONEncoder(ensure_ascii=False).encode  # created once: thousands of schedules may fire together
 _SPANS: tuple[str, ...] = ("delay", "expires_at", "timeout")
-Standing = tuple[str, int | None, int | None, str | None, int, int | None]
+FiringColumns = tuple[str, int | None, int | None, str | None, int, int | None]
 
 
 def schedule_row(schedule: Schedule) -> tuple[Any, ...]:
     """A row of `schedules`: the indexed columns, the columns that change when it fires, and the rest as text."""
-    return (*schedule_standing(schedule), schedule.paused, schedule_text(schedule))
+    return (*firing_columns(schedule), schedule.paused, schedule_text(schedule))
 
 
-def schedule_standing(schedule: Schedule) -> Standing:
+def firing_columns(schedule: Schedule) -> FiringColumns:
     """The columns that change when it fires; only these are written then."""
     return (
         schedule.id,
@@ -109,11 +109,11 @@ def schedule_of(
         created_at=optional_moment(body["created_at"]),
         updated_at=optional_moment(updated_at),
         error=body["error"],
-        passed_over=_stretch(body.get("passed_over")),
+        passed_over=_range_of(body.get("passed_over")),
     )
 
 
-def _stretch(ends: list[int] | None) -> tuple[datetime, datetime] | None:
+def _range_of(ends: list[int] | None) -> tuple[datetime, datetime] | None:
     return None if ends is None else (from_micros(ends[0]), from_micros(ends[1]))
 
 

@@ -63,7 +63,7 @@ class TokenRows(Protocol):
         """Set the time of last use to now."""
         ...
 
-    def forget_tokens(self, over_at: int) -> None:
+    def forget_tokens(self, ended_by: int) -> None:
         """Delete the tokens that had expired or were revoked at this time."""
         ...
 
@@ -90,7 +90,7 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
         raise InvalidArgument(
             "expires_in", f"must not end after the token that creates it, at {new.no_later_than.isoformat()}"
         )
-    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # a concurrent token with the same name waits here and then sees this one
+    tx.lock_queues([_NO_QUEUE], Hold.EXCLUSIVE)  # a concurrent token with the same name waits and sees this one
     known = rows.tokens()
     live = [other for other in known if other.standing(now) == "live"]
     if len(live) >= MOST_TOKENS:
@@ -125,7 +125,7 @@ def _forget_those_long_over(rows: TokenRows, known: Sequence[Token], now: dateti
 def revoke_token(tx: Transaction, token_id: str) -> Token:
     """Mark the token as revoked. It stays stored, so that its name in the event log can be looked up."""
     rows = _rows(tx)
-    tx.hold_queues([_NO_QUEUE], Hold.ALONE)  # creating a token may delete this one
+    tx.lock_queues([_NO_QUEUE], Hold.EXCLUSIVE)  # creating a token may delete this one
     known = rows.token(token_id)
     if known is None:
         raise TokenNotFound(token_id)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from longshore.core.times import SECOND, Duration, check_duration, from_micros, in_words, to_micros
+from longshore.core.times import SECOND, Duration, check_duration, duration_text, from_micros, to_micros
 
 
 class Clock(Protocol):
@@ -112,7 +112,8 @@ class ClockStep(NamedTuple):
 
     def __str__(self) -> str:
         direction = "forward" if self.by > timedelta() else "back"
-        return f"the machine's clock was set {direction} by {in_words(abs(self.by))} at {self.at:%Y-%m-%d %H:%M:%S} UTC"
+        by, at = duration_text(abs(self.by)), f"{self.at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"the machine's clock was set {direction} by {by} at {at}"
 
 
 RECENT = timedelta(days=1)

@@ -100,7 +100,7 @@ def moments_after(
         on_gap, on_overlap = "skip", "both"
     last = begin
     try:
-        wall = _first_look(begin, zone)
+        wall = _search_start(begin, zone)
     except OverflowError:  # the zone's calendar ends before UTC's
         return
     for moment in _in_order(wall, expression, zone, on_gap, on_overlap):
@@ -139,7 +139,7 @@ def _in_order(
     yield from again
 
 
-def _first_look(begin: int, zone: ZoneInfo) -> datetime:
+def _search_start(begin: int, zone: ZoneInfo) -> datetime:
     """The local time at `begin`, or earlier if the clocks are set back within a day: those times occur again."""
     offset = min(_offset(begin, zone), _offset(min(begin + _DAY, LATEST - _DAY), zone))
     return from_micros(begin).replace(tzinfo=None) + timedelta(microseconds=offset)

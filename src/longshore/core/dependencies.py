@@ -63,15 +63,15 @@ def dependencies_from(given: object, usual: str) -> tuple[tuple[str, ...], dict[
     """Return the ids to wait for, and the policies that differ from the usual one."""
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise InvalidArgument("depends_on", f"must be a list of ids or jobs, not {type(given).__name__}")
-    told: dict[str, str] = {}
+    policies: dict[str, str] = {}
     for one in given:
         name = check_name("depends_on", getattr(one, "id", one))
         policy: Any = given[one] if isinstance(given, Mapping) else getattr(one, "on_failure", usual)
         if isinstance(given, Mapping):
             check_policy(f"depends_on.{name}", policy)
-        if told.setdefault(name, policy) != policy:
+        if policies.setdefault(name, policy) != policy:
             raise InvalidArgument("depends_on", f"names {name!r} twice, with different policies")
-    return tuple(told), {name: policy for name, policy in told.items() if policy != usual}
+    return tuple(policies), {name: policy for name, policy in policies.items() if policy != usual}
 
 
 def check_edge_policies(options: Mapping[str, Any], depends_on: Collection[str]) -> None:
@@ -115,14 +115,14 @@ def packed(wanted: Iterable[tuple[Path, int]]) -> list[list[Any]]:
 
 
 def _follows(entry: list[Any], path: Path, number: int) -> bool:
-    begun, first, count = entry
-    *within, place = begun
+    start, first, count = entry
+    *within, index = start
     return (
-        type(place) is int
+        type(index) is int
         and number == first + count
         and list(path[:-1]) == within
         and type(path[-1]) is int
-        and path[-1] == place + count
+        and path[-1] == index + count
     )
 
 
@@ -132,9 +132,9 @@ def unpacked(inputs: object) -> Iterator[tuple[Path, int]]:
         raise InvalidArgument(f"options.{INPUTS}", f"must be a list of [path, first, count], not {inputs!r}")
     for position, entry in enumerate(inputs):
         match entry:
-            case [[*within, int(place)], int(first), int(count)] if first >= 0 and count > 0:
+            case [[*within, int(index)], int(first), int(count)] if first >= 0 and count > 0:
                 for offset in range(count):
-                    yield (*within, place + offset), first + offset
+                    yield (*within, index + offset), first + offset
             case [[*within, str(name)], int(first), 1] if first >= 0:
                 yield (*within, name), first
             case _:
@@ -145,16 +145,16 @@ def fill_in(data: Any, inputs: object, value_of: Callable[[int], Any]) -> None:
     """Insert the results into the arguments, which must be null at each of these paths."""
     for path, number in unpacked(inputs):
         *within, last = path
-        place = data
+        container = data
         try:
             for step in within:
-                place = place[step]
-            if place[last] is not None:
+                container = container[step]
+            if container[last] is not None:
                 raise KeyError(last)
         except (LookupError, TypeError):
             shown = "".join(f"[{step!r}]" for step in path)
             raise InvalidArgument(f"options.{INPUTS}", f"the arguments have no null for a result at {shown}") from None
-        place[last] = value_of(number)
+        container[last] = value_of(number)
 
 
 def spliced(payload: bytes, inputs: object, result_of: Callable[[int], bytes | None]) -> bytes:
@@ -165,7 +165,7 @@ def spliced(payload: bytes, inputs: object, result_of: Callable[[int], bytes | N
         mark += "\x00"
     fill_in(data, inputs, lambda number: f"{mark}{number}")
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
-    place = re.compile(rb'"' + re.escape(json.dumps(mark)[1:-1].encode()) + rb'(\d+)"')
-    pieces = place.split(written)
+    placeholder = re.compile(rb'"' + re.escape(json.dumps(mark)[1:-1].encode()) + rb'(\d+)"')
+    pieces = placeholder.split(written)
     pieces[1::2] = [result_of(int(number)) or b"null" for number in pieces[1::2]]
     return b"".join(pieces)

@@ -107,14 +107,14 @@ class Facts:
     """When jobs of its queue completed within `RECENT`, newest first, at most `MOST_ENDS`."""
 
 
-HEARD_WITHIN = timedelta(seconds=60)
+HEARTBEAT_WITHIN = timedelta(seconds=60)
 """A worker is alive if its last heartbeat is not older. It covers a few heartbeats."""
 
 
-def state_of_worker(said: str, seen_at: datetime | None, now: datetime) -> str:
+def state_of_worker(reported: str, seen_at: datetime | None, now: datetime) -> str:
     """The last state that a worker reported; `silent` if its heartbeats ended without `stopped`."""
-    heard = seen_at is not None and now - seen_at <= HEARD_WITHIN
-    return said if heard or said == "stopped" else "silent"
+    heard = seen_at is not None and now - seen_at <= HEARTBEAT_WITHIN
+    return reported if heard or reported == "stopped" else "silent"
 
 
 OVERDUE = timedelta(seconds=60)
@@ -197,9 +197,9 @@ def explanation_of(facts: Facts) -> Explanation:
     elif job.status is JobStatus.CREATED:
         reasons = [_reason("not_accepted", "It was stored with hold=True. Accept it with accept_jobs.")]
     elif job.status is JobStatus.WAITING_CHILDREN:
-        reasons = [*_outlived(facts), _waits(facts)]
+        reasons = [*_expired(facts), _waits(facts)]
     else:
-        reasons = [*_in_the_way(facts), *_behind_others(facts)]
+        reasons = [*_blocking_reasons(facts), *_behind_others(facts)]
         reasons = reasons or [_reason("about_to_start", "Nothing blocks it: the next claim takes it.")]
     return Explanation(job.id, job.status, facts.now, tuple(reasons))
 
@@ -267,8 +267,8 @@ def _dependency(dependency: Dependency) -> str:
     return f"{dependency.job_id} ({step}{'unknown' if dependency.status is None else dependency.status})"
 
 
-def _in_the_way(facts: Facts) -> Iterator[Reason]:
-    yield from _outlived(facts)
+def _blocking_reasons(facts: Facts) -> Iterator[Reason]:
+    yield from _expired(facts)
     if facts.eligible_at > facts.now:
         yield _not_yet(facts)
     if facts.paused:
@@ -305,7 +305,7 @@ def _stepped(facts: Facts, effect: str, details: dict[str, Any]) -> str:
     return f" Note that {step}; {effect}."
 
 
-def _outlived(facts: Facts) -> Iterator[Reason]:
+def _expired(facts: Facts) -> Iterator[Reason]:
     end = facts.job.expires_at
     if isinstance(end, datetime) and end <= facts.now:
         text = f"It expired at {_clock(end)} before it started: the next sweep ends it."
@@ -345,7 +345,7 @@ def _workers(facts: Facts) -> Iterator[Reason]:
             text += ": " + "; ".join(f"{name} {why}" for name, why in list(missing.items())[:5])
         silent = len(facts.workers) - len(alive)
         if silent:
-            text += f"; {silent} have stopped or sent no heartbeat for {HEARD_WITHIN.seconds} s"
+            text += f"; {silent} have stopped or sent no heartbeat for {HEARTBEAT_WITHIN.seconds} s"
         text += f". Start a worker with a harbor that has the task {job.type}: longshore worker --harbor MODULE:NAME."
         yield _reason("no_worker", text, queue=str(job.queue), type=job.type, workers=missing, silent=silent)
     elif all(worker.running >= worker.concurrency for worker in fit):
@@ -374,8 +374,8 @@ def _behind_others(facts: Facts) -> Iterator[Reason]:
     more = facts.ahead >= MOST_COUNTED
     position = None if more else facts.ahead + 1
     others = "1 other" if facts.ahead == 1 else f"{'at least ' if more else ''}{facts.ahead:,} others"
-    place = f"position {f'over {MOST_COUNTED:,}' if more else f'{position:,}'}"
-    text = f"It is behind {others} of its queue ({place}); a smaller priority would move it forward."
+    position_text = f"position {f'over {MOST_COUNTED:,}' if more else f'{position:,}'}"
+    text = f"It is behind {others} of its queue ({position_text}); a smaller priority would move it forward."
     details: dict[str, Any] = {"ahead": facts.ahead, "counted_to": MOST_COUNTED, "position": position}
     estimate = _estimate(facts)
     if estimate is None:

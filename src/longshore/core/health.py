@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from longshore.core.clock import ClockStep, recent
-from longshore.core.explain import HEARD_WITHIN, OVERDUE
+from longshore.core.explain import HEARTBEAT_WITHIN, OVERDUE
 from longshore.core.schedule import Schedule
-from longshore.core.times import in_words as _span
+from longshore.core.times import duration_text as _span
 
 
 class Rows(NamedTuple):
@@ -107,13 +107,13 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         yield Finding("version", "problem", f"SQLite {version} may lose commits", f"pip install -U apsw, for {fixed}")
     else:
         yield Finding("version", "ok", f"{condition.engine} {version}, schema {condition.schema_version}")
-    for name, said in condition.settings.items():
+    for name, reported in condition.settings.items():
         good = _DURABLE.get((condition.engine, name))
-        if good is not None and said not in good:
-            found = f"{name} is {said}: a crash may lose acknowledged writes"
+        if good is not None and reported not in good:
+            found = f"{name} is {reported}: a crash may lose acknowledged writes"
             yield Finding(name, "problem", found, f"set {name} to {good[0]}")
         else:
-            yield Finding(name, "ok", f"{name} is {said}")
+            yield Finding(name, "ok", f"{name} is {reported}")
     if condition.read_only:
         yield Finding("access", "ok", "this process cannot write to the file or its folder: the store is read-only")
     if condition.file_system_risk:
@@ -197,7 +197,7 @@ def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datet
         fix = "check its process and its network; its jobs return to the queue when their leases expire"
         yield Finding("workers", "problem" if worker.running else "warning", found, fix)
     if alive or not waiting:
-        yield Finding("workers", "ok", f"{alive} workers sent a heartbeat in the last {HEARD_WITHIN.seconds} s")
+        yield Finding("workers", "ok", f"{alive} workers sent a heartbeat in the last {HEARTBEAT_WITHIN.seconds} s")
     else:
         fix = "start a worker with the harbor that declares their tasks: longshore worker --harbor MODULE:NAME"
         yield Finding("workers", "problem", f"{waiting:,} jobs wait, and no worker is alive", fix)

@@ -287,7 +287,7 @@ MutableJob = dataclasses.make_dataclass(
 
 
 _job_fields = attrgetter(*(spec.name for spec in dataclasses.fields(Job)))
-_PLACE_OF = {spec.name: place for place, spec in enumerate(dataclasses.fields(Job))}
+_INDEX_OF = {spec.name: index for index, spec in enumerate(dataclasses.fields(Job))}
 
 
 class JobTemplate:
@@ -300,7 +300,7 @@ class JobTemplate:
         """Return a copy with these fields changed."""
         values = self._values.copy()
         for name, value in changes.items():
-            values[_PLACE_OF[name]] = value
+            values[_INDEX_OF[name]] = value
         copy = MutableJob(*values)
         copy.__class__ = Job
         return cast(Job, copy)
@@ -311,13 +311,13 @@ def _lease(token: str, epoch: int, expires_at: int | None, cancelling: bool) -> 
     return Lease(token, epoch, optional_moment(expires_at), cancelling)
 
 
-_stored_fields = attrgetter(*("lease_token" if name == "lease" else name for name in _PLACE_OF))
+_stored_fields = attrgetter(*("lease_token" if name == "lease" else name for name in _INDEX_OF))
 _CONVERTED: tuple[tuple[int, Callable[[Any], Any]], ...] = (
-    *((_PLACE_OF[name], from_micros) for name in _PLACE_OF if name.endswith("_at")),
-    *((_PLACE_OF[name], optional_span) for name in ("delay", "timeout")),
-    (_PLACE_OF["progress"], json.loads),
-    (_PLACE_OF["checkpoint"], unpack),
-    (_PLACE_OF["options"], lambda options: {} if options == "{}" else json.loads(options)),
+    *((_INDEX_OF[name], from_micros) for name in _INDEX_OF if name.endswith("_at")),
+    *((_INDEX_OF[name], optional_span) for name in ("delay", "timeout")),
+    (_INDEX_OF["progress"], json.loads),
+    (_INDEX_OF["checkpoint"], unpack),
+    (_INDEX_OF["options"], lambda options: {} if options == "{}" else json.loads(options)),
 )
 """The fields of a Job that are stored in another form, by position, with their decoders."""
 
@@ -332,7 +332,7 @@ def job_of(record: Record) -> Job:
     if record.status in HOLDS_CAPACITY and record.lease_token is not None:
         cancelling = record.status is JobStatus.CANCELLING
         lease = _lease(record.lease_token, record.epoch, record.lease_expires_at, cancelling)
-    values[_PLACE_OF["lease"]] = lease
+    values[_INDEX_OF["lease"]] = lease
     job = MutableJob(*values)
     job.__class__ = Job
     return cast(Job, job)

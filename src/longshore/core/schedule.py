@@ -244,7 +244,7 @@ def put(given: Schedule, known: Schedule | None, now: int, *, keep_pause: bool) 
         error="",
     )
     if not known.repeat.same_times(kept.repeat):
-        return _moved_on(kept, kept.last_run_at, _planned_anew(kept, now, kept.last_run_at))
+        return _moved_on(kept, kept.last_run_at, _replanned(kept, now, kept.last_run_at))
     if known.paused and not kept.paused:
         return resumed(kept, now)
     return kept if known.repeat == kept.repeat else dataclasses.replace(kept, next_run_at=_still_planned(kept, now))
@@ -265,9 +265,9 @@ def paused(schedule: Schedule, now: int, error: str = "") -> Schedule:
 
 def resumed(schedule: Schedule, now: int) -> Schedule:
     """Resume it at the next planned time; times during the pause are skipped."""
-    upcoming = _planned_anew(schedule, now, schedule.next_run_at or schedule.last_run_at)
-    going_on = dataclasses.replace(schedule, paused=False, error="", updated_at=from_micros(now))
-    return _moved_on(going_on, schedule.next_run_at, upcoming)
+    upcoming = _replanned(schedule, now, schedule.next_run_at or schedule.last_run_at)
+    resumed_schedule = dataclasses.replace(schedule, paused=False, error="", updated_at=from_micros(now))
+    return _moved_on(resumed_schedule, schedule.next_run_at, upcoming)
 
 
 def _moved_on(schedule: Schedule, since: datetime | None, upcoming: int | None) -> Schedule:
@@ -301,13 +301,13 @@ def planned_back(schedule: Schedule, now: int) -> Schedule:
         since = max(now, to_micros(schedule.passed_over[0]) - 1)
     planned = schedule.next_run_at
     if since is not None:
-        upcoming = optional_moment(_planned_anew(schedule, since, schedule.last_run_at or planned))
+        upcoming = optional_moment(_replanned(schedule, since, schedule.last_run_at or planned))
         if upcoming is not None and (planned is None or upcoming < planned):
             planned = upcoming
     return dataclasses.replace(schedule, next_run_at=planned, updated_at=from_micros(now))
 
 
-def _planned_anew(schedule: Schedule, now: int, anchor: datetime | None) -> int | None:
+def _replanned(schedule: Schedule, now: int, anchor: datetime | None) -> int | None:
     left = _left(schedule)
     if left is not None and left < 1:
         return None
@@ -321,7 +321,7 @@ def _still_planned(schedule: Schedule, now: int) -> datetime | None:
         repeat.cron is not None and to_micros(planned) > now
     ):  # a change of the clocks may affect it
         since = max(now, to_micros(schedule.last_run_at)) if schedule.last_run_at and planned else now
-        return optional_moment(_planned_anew(schedule, since, schedule.last_run_at))
+        return optional_moment(_replanned(schedule, since, schedule.last_run_at))
     left = _left(schedule)
     over = (left is not None and left < 1) or (repeat.end is not None and planned > repeat.end)
     return None if over else planned
@@ -367,7 +367,7 @@ def preview(schedule: Schedule, count: int, now: int) -> list[datetime]:
     """Its next planned times within its limit and end. A paused schedule is shown as if it were resumed now."""
     left = _left(schedule)
     if schedule.next_run_at is None or schedule.paused:
-        upcoming = None if schedule.next_run_at is None else _planned_anew(schedule, now, schedule.next_run_at)
+        upcoming = None if schedule.next_run_at is None else _replanned(schedule, now, schedule.next_run_at)
     else:
         due, upcoming = due_runs(schedule.repeat, to_micros(schedule.next_run_at), now, left)
         left = None if left is None else left - len(due)

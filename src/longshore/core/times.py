@@ -85,7 +85,7 @@ def span(value: Duration | None) -> timedelta | None:
     return value if value is None or isinstance(value, timedelta) else timedelta(seconds=value)
 
 
-def in_words(length: timedelta) -> str:
+def duration_text(length: timedelta) -> str:
     """A duration for people: seconds, minutes or hours by its size."""
     seconds = length.total_seconds()
     return (

@@ -120,7 +120,7 @@ HIDDEN = "…"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _HOST = r"(?:\[[0-9A-Fa-f:.%]*\]|[^/:@\[\]]*)(?::[0-9]+)?"
-_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@]*)?")
+_ADDRESS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@]*)?")
 
 
 def shown_address(url: str) -> str:
@@ -135,9 +135,9 @@ def shown_address(url: str) -> str:
     if scheme == "sqlite":
         return url if rest.startswith("/") else f"sqlite://{HIDDEN}"
     before, _, query = rest.partition("?")
-    place = before.rpartition("@")[2]
-    certain = "@" not in query and _PLACE.fullmatch(place)
-    return f"{scheme}://{place if certain else HIDDEN}"
+    address = before.rpartition("@")[2]
+    certain = "@" not in query and _ADDRESS.fullmatch(address)
+    return f"{scheme}://{address if certain else HIDDEN}"
 
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024

@@ -101,4 +101,4 @@ def _other_windows(before: Rate | None, after: Rate | None) -> bool:
 
 
 def _queue(tx: Transaction, name: str) -> QueueState:
-    return tx.hold_queues([name], Hold.ALONE)[name]
+    return tx.lock_queues([name], Hold.EXCLUSIVE)[name]

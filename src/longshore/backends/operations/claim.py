@@ -20,7 +20,7 @@ from longshore.core.status import JobStatus
 from longshore.core.times import check_moment, optional_moment
 from longshore.core.transitions import check_lease
 
-MOST_PASSED = 5_000
+MOST_BLOCKED = 5_000
 """The most jobs that one transaction blocks or expires, so that other writers do not wait long."""
 
 
@@ -61,7 +61,7 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
     new = NewLease(assignee_id, tx.token_prefix + secrets.token_hex(16), lease_end(tx, lease))
     if types is not None and not types:
         return Claim([], more=False)
-    states = tx.hold_queues(queues)
+    states = tx.lock_queues(queues)
     limited = any(state.limited for state in states.values())
     if not tags and not limited:
         running = [state for state in states.values() if state.eligible and not state.paused]
@@ -77,20 +77,20 @@ def dequeue_jobs(tx: Transaction, terms: ClaimTerms) -> Claim:
             return Claim(jobs, more=False)
     selection = _Selection(tx, states, tags, limit, types)
     for crowded in selection.crowded():
-        if _block_crowd(tx, crowded) >= MOST_PASSED:
+        if _block_crowd(tx, crowded) >= MOST_BLOCKED:
             return Claim([], more=True)
         selection = _Selection(tx, states, tags, limit, types)
     while selection.expired:  # select again: these jobs used up slots of keys but never start
         ended = tx.jobs_by_uid(selection.expired).values()
         write(tx, [expired(record, tx.now) for record in ended])
-        if len(selection.expired) == MOST_PASSED:
+        if len(selection.expired) == MOST_BLOCKED:
             return Claim([], more=True)
-        selection = _Selection(tx, tx.hold_queues(queues), tags, limit, types)
+        selection = _Selection(tx, tx.lock_queues(queues), tags, limit, types)
     if len(selection.blocked) > most_skipped(selection.at_once):
         tx.block(selection.blocked)
     jobs = tx.claim_chosen(selection.chosen, new) if selection.chosen else []
     selection.save_counts()
-    return Claim(jobs, more=len(selection.blocked) == MOST_PASSED)
+    return Claim(jobs, more=len(selection.blocked) == MOST_BLOCKED)
 
 
 def _claim_within_keys(
@@ -115,7 +115,7 @@ def _block_crowd(tx: Transaction, queue: QueueState) -> int:
     a queue whose first jobs nearly all have full keys.
     """
     blocked = 0
-    while blocked < MOST_PASSED:
+    while blocked < MOST_BLOCKED:
         more = tx.block_ahead(queue, READ_AHEAD)
         blocked += more
         if more < CROWD * READ_AHEAD:
@@ -166,7 +166,7 @@ class _Selection:
         now, free_slots, chosen, blocked = self.tx.now, self.free_slots, self.chosen, self.blocked
         keyed = {name for name, queue in self.queues.items() if queue.limits_keys}
         for entry in self._merged():
-            if len(blocked) == MOST_PASSED or len(self.expired) == MOST_PASSED:
+            if len(blocked) == MOST_BLOCKED or len(self.expired) == MOST_BLOCKED:
                 break
             queue = entry.queue
             if queue in keyed and not self._key_has_free_slots(entry):

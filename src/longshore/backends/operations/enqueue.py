@@ -58,7 +58,7 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job], in_use: Collection[str], same
     records = _records_of(jobs, tx.now)
     by_id: dict[str, Record] = tx.jobs_seen(list(in_use)) if in_use else {}
     pairs = [(record.queue, record.idempotency_key) for record in records if record.idempotency_key is not None]
-    by_key = tx.jobs_behind(list(dict.fromkeys(pairs)), tx.now - KEY_TTL) if pairs else {}
+    by_key = tx.records_by_key(list(dict.fromkeys(pairs)), tx.now - KEY_TTL) if pairs else {}
     fresh: list[Record] = []
     answers: list[Record | Tombstone] = []
     taken: list[str] = []

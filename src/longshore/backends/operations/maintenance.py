@@ -31,14 +31,13 @@ class Swept(NamedTuple):
 
 @operation()
 def reclaim_expired_leases(tx: Transaction, limit: int) -> Swept:
-    """The sweep: an expired lease is a crash, a job past its `expires_at` ends, and unverified edges are checked
-    again."""
+    """The sweep: expired leases are crashes, jobs past their `expires_at` end, unverified edges are checked again."""
     reclaimed = _crash(tx, tx.leases_ended(limit), transitions.LEASE_RAN_OUT)
-    outlived = tx.expired_jobs(limit)
-    write(tx, [expired(record, tx.now) for record in outlived])
+    unstarted = tx.expired_jobs(limit)
+    write(tx, [expired(record, tx.now) for record in unstarted])
     rechecked, unverified = recheck_unverified_edges(tx, limit)
     write(tx, rechecked)
-    return Swept([job_of(record) for record in reclaimed], more=limit in (len(outlived), unverified))
+    return Swept([job_of(record) for record in reclaimed], more=limit in (len(unstarted), unverified))
 
 
 @operation()
@@ -87,7 +86,7 @@ def delete_jobs(tx: Transaction, tags: Sequence[str], job_ids: Sequence[str], qu
     found, _ = targets(tx, tags, job_ids, queue)
     for record in found.values():
         if not record.status.final:
-            raise InvalidTransition(record.id, record.status, "removed", "only a final job can be; cancel it first")
+            raise InvalidTransition(record.id, record.status, "removed", "it is not final; cancel it first")
     remove(tx, list(found.values()))
 
 

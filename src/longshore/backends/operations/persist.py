@@ -23,7 +23,7 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
     by_queue: dict[str, list[Change]] = defaultdict(list)
     for change in keyed:
         by_queue[change.record.queue].append(change)
-    queues = tx.hold_queues(list(by_queue))
+    queues = tx.lock_queues(list(by_queue))
     for name, group in by_queue.items():
         queue = queues[name]
         if queue.limits_keys:
@@ -32,7 +32,7 @@ def account_for_keys(tx: Transaction, changes: Sequence[Change]) -> None:
 
 def release_slots(tx: Transaction, keys: Mapping[str, Mapping[str, int]]) -> None:
     """Update the counts of keys after held jobs have ended: by queue, the number of jobs of each key."""
-    queues = tx.hold_queues(list(keys), Hold.SHARED)
+    queues = tx.lock_queues(list(keys), Hold.SHARED)
     for name, released in keys.items():
         if queues[name].limits_keys:
             states = tx.release_keys(queues[name], released)

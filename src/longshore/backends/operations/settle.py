@@ -114,7 +114,7 @@ def update_job_status(tx: Transaction, job_id: str, status: JobStatus, result: b
 
 def _has_free_slots(tx: Transaction, change: Change) -> bool:
     record = change.record
-    queue = tx.hold_queues([record.queue], Hold.ALONE)[record.queue]
+    queue = tx.lock_queues([record.queue], Hold.EXCLUSIVE)[record.queue]
     if free_slots_under(queue.running_limit, queue.running_count) == 0:
         return False
     if record.concurrency_key is None or queue.per_key is None:

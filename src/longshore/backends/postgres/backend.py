@@ -23,7 +23,7 @@ from longshore.backends.port import Operation, Reader, Transaction
 from longshore.backends.postgres.caller_transaction import JoinedEnqueue, join
 from longshore.backends.postgres.change_notifier import Hints, Listener
 from longshore.backends.postgres.connection import OwnSession, Server, Watchdog, is_busy
-from longshore.backends.postgres.data_migration import SchemaSource, SchemaTarget, enter, leave
+from longshore.backends.postgres.data_migration import SchemaSource, SchemaTarget, open_source, open_target
 from longshore.backends.postgres.locks import lock_number
 from longshore.backends.postgres.pool import Pool
 from longshore.backends.postgres.reads import array_text
@@ -251,16 +251,16 @@ class PostgresBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, Supports
     def copy_in(self) -> contextlib.AbstractContextManager[SchemaTarget]:
         """The schema, as the target of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
-        return enter(self._server, self.schema, self._sql)
+        return open_target(self._server, self.schema, self._sql)
 
     def copy_out(self) -> contextlib.AbstractContextManager[SchemaSource]:
         """A snapshot of the schema, as the source of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
-        return leave(self._server, self.schema, self._sql, self._clock)
+        return open_source(self._server, self.schema, self._sql, self._clock)
 
     # -- export
 
-    def reading_in_bulk(self) -> contextlib.AbstractContextManager[BulkReader]:
+    def bulk_reader(self) -> contextlib.AbstractContextManager[BulkReader]:
         """The schema, read in bulk; needs the packages of `longshore[spark]`."""
         from longshore.backends.postgres import export
 

@@ -18,7 +18,7 @@ from longshore.safe_logging import logger
 _HINTS_APART = 0.01
 """Seconds between two hints of one process; the next hint covers all commits in between."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-_CLOSE_IS_HEARD_WITHIN = 0.25
+_CLOSE_CHECK_SECONDS = 0.25
 
 _log = logger("longshore.postgres")
 
@@ -101,7 +101,7 @@ class Listener:
         """Wait for hints for one poll interval, and notify the callers."""
         until = monotonic() + self._poll_seconds
         while (left := until - monotonic()) > 0 and not self._closed.is_set():
-            if list(connection.notifies(timeout=min(left, _CLOSE_IS_HEARD_WITHIN), stop_after=1)):
+            if list(connection.notifies(timeout=min(left, _CLOSE_CHECK_SECONDS), stop_after=1)):
                 self._signal.notify()
 
     def _poll(self, connection: Connection) -> None:

@@ -80,7 +80,7 @@ class PostgresClaimQueries(SQLTransaction):
 
     # -- queues, locked until the transaction ends
 
-    def hold_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:
+    def lock_queues(self, names: Sequence[str] | None, hold: Hold = Hold.SLOTS) -> dict[str, QueueState]:
         """Lock queues. The limits known from the last read decide how to lock them first."""
         if not self._shares_locks:
             return self.queue_states(names)
@@ -107,7 +107,7 @@ class PostgresClaimQueries(SQLTransaction):
         limited = {
             name for name in names if (self._held[name].limited if name in self._held else name in self._limited)
         }
-        enough = {name: hold if hold is Hold.ALONE or name in limited else Hold.SHARED for name in names}
+        enough = {name: hold if hold is Hold.EXCLUSIVE or name in limited else Hold.SHARED for name in names}
         return {name: needed for name, needed in enough.items() if self._holds.get(name, 0) < needed}
 
     def _hold(self, wanted: Wanted) -> None:
@@ -187,12 +187,12 @@ class PostgresClaimQueries(SQLTransaction):
         limit: int,
         lease: NewLease,
         types: Sequence[str] | None,
-        most_passed: int | None,
+        most_skipped: int | None,
     ) -> list[Job] | Undecided:
         if not queues:
             return []
-        if most_passed is not None:
-            return self._claim_within_keys(queues[0], limit, lease, types, most_passed)
+        if most_skipped is not None:
+            return self._claim_within_keys(queues[0], limit, lease, types, most_skipped)
         names = [queue.name for queue in queues]
         shares = {names[0]: limit} if len(names) == 1 else self._shares(names, limit, types)
         rows: list[Row] = []

@@ -12,7 +12,7 @@ import psycopg
 
 from longshore.backends.data_migration import BLOCK, LONGEST_SILENCE, Begun, Settings, Source, describe_activity
 from longshore.backends.postgres.connection import OwnSession, Server
-from longshore.backends.postgres.schema import patient_sessions
+from longshore.backends.postgres.schema import long_sessions
 from longshore.backends.sql.rows import Row
 from longshore.backends.sql.statements import Statements
 from longshore.backends.sql.writes import SQLCopySide
@@ -24,9 +24,9 @@ _MOVED_XID = "3"
 
 
 @contextmanager
-def enter(server: Server, schema: str, sql: Statements) -> Iterator[SchemaTarget]:
+def open_target(server: Server, schema: str, sql: Statements) -> Iterator[SchemaTarget]:
     """Provide the schema, created if needed, with its own connection, and close it at the end."""
-    with patient_sessions(server, schema, 1, create=True, allow_unfinished_copy=True) as (session,):
+    with long_sessions(server, schema, 1, create=True, allow_unfinished_copy=True) as (session,):
         session.connection.prepare_threshold = None  # a plan for an empty table would stay in use as it fills
         yield SchemaTarget(f"{server.name}, schema {schema}", session, sql)
 
@@ -118,9 +118,9 @@ class SchemaTarget(SQLCopySide):
 
 
 @contextmanager
-def leave(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[SchemaSource]:
+def open_source(server: Server, schema: str, sql: Statements, clock: Clock | None) -> Iterator[SchemaSource]:
     """Open a snapshot of the schema on two connections, and close them at the end."""
-    with patient_sessions(server, schema, 2) as (session, latest):
+    with long_sessions(server, schema, 2) as (session, latest):
         yield SchemaSource(f"{server.name}, schema {schema}", session, latest, sql, clock)
 
 

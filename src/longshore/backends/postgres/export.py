@@ -14,7 +14,7 @@ from longshore.backends.export import Part, Wanted
 from longshore.backends.port import LogEnds
 from longshore.backends.postgres.connection import OwnSession, Server, hide_user
 from longshore.backends.postgres.reads import PostgresReader, event_key, find_horizon, position_of
-from longshore.backends.postgres.schema import patient_sessions
+from longshore.backends.postgres.schema import long_sessions
 from longshore.backends.sql.reads import SQLBulkReader, parts_by_uid
 from longshore.backends.sql.statements import Statements
 from longshore.core.errors import BackendUnavailable
@@ -23,7 +23,7 @@ from longshore.core.errors import BackendUnavailable
 @contextmanager
 def read(server: Server, schema: str, sql: Statements) -> Iterator[SchemaReader]:
     """Provide a reader with its own connections, and close them at the end."""
-    with patient_sessions(server, schema, 1) as (session,):
+    with long_sessions(server, schema, 1) as (session,):
         yield SchemaReader(server, session, sql)
 
 

@@ -41,7 +41,7 @@ def in_order(wanted: Wanted) -> dict[Lock, bool]:
     locks: dict[Lock, bool] = {}
     for name, hold in wanted.items():
         queue = Lock(False, lock_number(name))
-        locks[queue] = locks.get(queue, False) or hold is Hold.ALONE
+        locks[queue] = locks.get(queue, False) or hold is Hold.EXCLUSIVE
         if hold is Hold.SLOTS:
             locks[Lock(True, queue.number)] = True
     return dict(sorted(locks.items()))

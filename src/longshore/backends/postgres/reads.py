@@ -187,8 +187,8 @@ class PostgresReader(SQLReader):
         ((now,),) = self._rows(self._sql.now)
         return int(now)
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        return jobs_behind(self, self._sql, pairs, since)
+    def records_by_key(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        return records_by_key(self, self._sql, pairs, since)
 
     def key_states(self, queue: str, keys: Sequence[str]) -> dict[str, KeyState]:
         states = super().key_states(queue, keys)
@@ -221,7 +221,7 @@ class PostgresReader(SQLReader):
         return LogEnds(log, pruned_through, anywhere, max(last, anywhere), end, certain)
 
 
-def jobs_behind(
+def records_by_key(
     lookups: SQLLookups, sql: Statements, pairs: Sequence[tuple[str, str]], since: int
 ) -> dict[tuple[str, str], Record | Tombstone]:
     """The jobs of (queue, idempotency key) pairs, or the tombstones of those removed after `since`."""

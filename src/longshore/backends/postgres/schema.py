@@ -80,7 +80,7 @@ def prepare(server: Server, schema: str, *, create: bool = True, allow_unfinishe
 
 
 @contextmanager
-def patient_sessions(
+def long_sessions(
     server: Server, schema: str, count: int, *, create: bool = False, allow_unfinished_copy: bool = False
 ) -> Iterator[list[OwnSession]]:
     """Open the schema on separate connections for long statements, and close them at the end."""

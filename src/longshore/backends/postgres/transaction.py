@@ -13,8 +13,8 @@ from longshore.backends.port import KEY_TTL, Completion, Edge, Ended, keys_by_qu
 from longshore.backends.postgres.claim import PostgresClaimQueries
 from longshore.backends.postgres.connection import Session
 from longshore.backends.postgres.locks import RestartTransaction, lock_number
-from longshore.backends.postgres.reads import jobs_behind, position_of
-from longshore.backends.rows import schedule_of, schedule_row, schedule_standing
+from longshore.backends.postgres.reads import position_of, records_by_key
+from longshore.backends.rows import firing_columns, schedule_of, schedule_row
 from longshore.backends.sql.rows import Queries, Row, deltas_of, inserted_row, record_of_row, saved_row, tag_rows
 from longshore.backends.sql.statements import Statements
 from longshore.backends.sql.writes import ChangedUnderneath, SQLStaging
@@ -65,7 +65,7 @@ class PostgresTransaction(PostgresClaimQueries):
         )
         values = (self._listed(job_ids), self._listed(tagged))
         concerned = list(self._rows(self._sql.jobs_and_dependents, *values))
-        queues = self.hold_queues(sorted({name for _, name, _ in concerned}))
+        queues = self.lock_queues(sorted({name for _, name, _ in concerned}))
         if any(queue.limited for queue in queues.values()):  # it may have waited, and other jobs may run now
             concerned = list(self._rows(self._sql.jobs_and_dependents, *values))
         for running in (True, False):
@@ -221,11 +221,11 @@ class PostgresTransaction(PostgresClaimQueries):
         known |= {(queue, key): job_id for queue, key, job_id in self._rows(self._sql.jobs_of_keys, *wanted)}
         return known | {pair: self._known_keys[pair] for pair in pairs if pair in self._known_keys}
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        found = jobs_behind(self, self._sql, pairs, since)
+    def records_by_key(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        found = records_by_key(self, self._sql, pairs, since)
         unseen = [pair for pair in pairs if pair in self._known_keys and pair not in found]
         if unseen and self._read_elsewhere is not None:
-            found |= self._read_elsewhere(lambda view: view.jobs_behind(unseen, since))
+            found |= self._read_elsewhere(lambda view: view.records_by_key(unseen, since))
         return found
 
     def jobs_seen(self, job_ids: Sequence[str]) -> dict[str, Record]:
@@ -307,7 +307,7 @@ class PostgresTransaction(PostgresClaimQueries):
 
     def move_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.changed = True
-        self._run(self._sql.move_schedules, *map(self._listed, zip(*map(schedule_standing, schedules), strict=True)))
+        self._run(self._sql.move_schedules, *map(self._listed, zip(*map(firing_columns, schedules), strict=True)))
 
     def prune_events(self, queue: str, moment: int, limit: int, through: int | None = None) -> int:
         ((alone,),) = self._rows(self._sql.try_lock, self._locks.queues, lock_number(f"events of {queue}"))

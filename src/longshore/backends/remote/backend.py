@@ -139,7 +139,7 @@ class RemoteBackend(ProcessGuard, Backend):
         self._poller.saw(answer.mark)
         if not answer.durable:
             self.capabilities = _NOT_DURABLE
-        if operation.says_nothing:
+        if operation.returns_nothing:
             self._signal.notify()
             return None
         with understood(self._address):

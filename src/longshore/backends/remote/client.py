@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from longshore.backends.remote.codecs import KNOWN, PREFIX, error_in
-from longshore.backends.remote.protocol import ACTOR_SAID, ANSWER_LOST, FORGETFUL, KEY, MARK, REMEMBERED, SENT_TO
+from longshore.backends.remote.protocol import ACTOR, ANSWER_LOST, KEY, MARK, NOT_DURABLE, REMEMBERED, SENT_TO
 from longshore.core.actor import actor
 from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
 from longshore.core.validation import new_id
@@ -310,7 +310,7 @@ class Caller:
         """
         headers = {} if repeatable else {KEY: new_id(), **self._meant_for()}
         if actor() and self._server.token is None:
-            headers[ACTOR_SAID] = quote(actor())
+            headers[ACTOR] = quote(actor())
         began = monotonic()
         deadline: float | None = None
         pause = _FIRST_PAUSE
@@ -324,9 +324,9 @@ class Caller:
                 problem, wait = str(error), pause
             else:
                 mark = response.headers.get(MARK.lower(), "")
-                self._heard_from(mark.partition(".")[0])
+                self._note_server(mark.partition(".")[0])
                 if response.status < 300 and mark:  # without a mark it is not a Longshore server
-                    return Answer(response.body, mark, FORGETFUL.lower() not in response.headers)
+                    return Answer(response.body, mark, NOT_DURABLE.lower() not in response.headers)
                 if not uncertain and _name(_problem(response.body)) == ANSWER_LOST and headers.pop(SENT_TO, ""):
                     continue  # it reached another server, or a restarted one: it was not carried out
                 problem, wait = _refusal(self._server.address, response, pause)
@@ -350,7 +350,7 @@ class Caller:
             return {}
         return {SENT_TO: self._known}
 
-    def _heard_from(self, server: str) -> None:
+    def _note_server(self, server: str) -> None:
         if not server or server == self._known:
             return
         if self._known:

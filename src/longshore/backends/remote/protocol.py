@@ -29,9 +29,9 @@ KEY = "Idempotency-Key"
 """The header of a request that may not be done twice: a repeated one gets the first answer."""
 SENT_TO = "Longshore-Sent-To"
 """The header that names the server for which a request is meant: another server refuses it."""
-ACTOR_SAID = "Longshore-Actor"
+ACTOR = "Longshore-Actor"
 """The header of a request without a token that names its actor, percent-encoded. A token has its own name."""
-FORGETFUL = "Longshore-Forgetful"
+NOT_DURABLE = "Longshore-Forgetful"
 """The header of every answer of a server whose store is lost when it stops."""
 ANSWER_LOST = "answer-lost"
 """The problem type of a repeated request whose first answer is lost."""
@@ -86,7 +86,7 @@ class RemoteOperation:
         return self.scope == "read"
 
     @property
-    def says_nothing(self) -> bool:
+    def returns_nothing(self) -> bool:
         """Whether it returns nothing."""
         return self.returns is _NOTHING
 

@@ -238,7 +238,7 @@ row_claim_order = itemgetter(*map(CLAIM_COLUMNS.index, ("priority", "sort_key", 
 """The order in which jobs are claimed, as a key for rows of `claimed_columns`."""
 
 
-def any_outlived(rows: Iterable[Row], now: int) -> bool:
+def any_expired(rows: Iterable[Row], now: int) -> bool:
     """Whether one of the jobs is past its `expires_at`, and must not start."""
     return any(end is not None and end <= now for end in map(_expires_at, rows))
 
@@ -247,13 +247,13 @@ class WithinKeys:
     """Chooses the first jobs whose keys have free slots, from rows of `claimed_columns` with the state of each key."""
 
     def __init__(
-        self, queue: QueueState, limit: int, most_passed: int, now: int, types: Sequence[str] | None = None
+        self, queue: QueueState, limit: int, most_skipped: int, now: int, types: Sequence[str] | None = None
     ) -> None:
         self.used: dict[str, int] = {}
         """The number of chosen jobs by key."""
         self._queue = queue
         self._limit = limit
-        self._most_passed = most_passed
+        self._most_skipped = most_skipped
         self._now = now
         self._types = None if types is None else frozenset(types)
 
@@ -267,7 +267,7 @@ class WithinKeys:
         for *columns, running_count, start, count in rows:
             if types is not None and type_of(columns) not in types:
                 passed += 1
-                if passed > self._most_passed:
+                if passed > self._most_skipped:
                     return []
                 continue
             key = columns[_KEY]
@@ -279,7 +279,7 @@ class WithinKeys:
                 if free_slots <= 0:
                     left[key] = 0
                     passed += 1
-                    if passed > self._most_passed:
+                    if passed > self._most_skipped:
                         return []
                     continue
                 left[key] = free_slots - 1

@@ -45,8 +45,8 @@ class SQLTokens:
         for token_id in sorted(token_ids):  # in one order, so that concurrent updates do not deadlock
             self._run(self._sql.touch_token, token_id, self.now)
 
-    def forget_tokens(self, over_at: int) -> None:
-        self._run(self._sql.forget_tokens, over_at)
+    def forget_tokens(self, ended_by: int) -> None:
+        self._run(self._sql.forget_tokens, ended_by)
 
 
 def _token(row: Row) -> Token:

@@ -10,7 +10,7 @@ from typing import Any
 from longshore.backends.base import WorkerInfo
 from longshore.backends.data_migration import TABLES, Inventory
 from longshore.backends.port import KEEP_WORKERS, KEY_TTL, Candidate, Edge, KeyState, QueueState
-from longshore.backends.rows import schedule_of, schedule_row, schedule_standing, worker_text
+from longshore.backends.rows import firing_columns, schedule_of, schedule_row, worker_text
 from longshore.backends.sql.reads import BEFORE_ALL, SQLLookups
 from longshore.backends.sql.rows import STATUS, Queries, Row, key_of_row, record_of_row, row_of_queue
 from longshore.backends.sql.statements import Statements
@@ -76,11 +76,11 @@ class SQLStaging:
         return len(silent)
 
 
-_WALKED_AT_ONCE = 10_000
+_MOST_EVENTS_READ = 10_000
 """The most events that one pruning transaction reads, including those of other queues."""
 
-_LOOKED_AT_ONCE = 200
-_ENOUGH_TO_TELL = (16, 128, 1024, 8192)
+_EVENTS_AT_ONCE = 200
+_TAG_COUNT_LIMITS = (16, 128, 1024, 8192)
 _LEAST_AT_ONCE = 20
 
 
@@ -202,7 +202,7 @@ class SQLTransaction(SQLLookups):
 
     def move_schedules(self, schedules: Sequence[Schedule]) -> None:
         self.changed = True
-        self._many(self._sql.move_schedules, [(*values, id_) for id_, *values in map(schedule_standing, schedules)])
+        self._many(self._sql.move_schedules, [(*values, id_) for id_, *values in map(firing_columns, schedules)])
 
     def remove_schedule(self, schedule_id: str) -> bool:
         return self._run(self._sql.delete_schedule, schedule_id) > 0
@@ -228,13 +228,13 @@ class SQLTransaction(SQLLookups):
         deleted, seen = (0, 0) if marks is None else self._pruned_through(marks)
         begun = seen
         old: list[int] = []
-        walked = 0
+        read = 0
         for position, of, occurred_at in self._oldest_events(seen):
             beyond = through is not None and position > through
-            if beyond or occurred_at > moment or len(old) == limit or walked == _WALKED_AT_ONCE:
+            if beyond or occurred_at > moment or len(old) == limit or read == _MOST_EVENTS_READ:
                 break
             seen = position
-            walked += 1
+            read += 1
             if of == queue:
                 old.append(position)
         self._many(self._sql.delete_event, [self._queries.log_position(position) for position in old])
@@ -245,18 +245,18 @@ class SQLTransaction(SQLLookups):
                 *self._queries.log_position(old[-1] if old else deleted),
                 *self._queries.log_position(seen),
             )
-        return max(len(old), walked == _WALKED_AT_ONCE)
+        return max(len(old), read == _MOST_EVENTS_READ)
 
     def _oldest_events(self, after: int) -> Iterator[tuple[int, str, int]]:
         """Positions, queues and times of the oldest events; read in pages, because the first may be too recent
         already."""
         more = True
         while more:
-            rows = list(self._rows(self._sql.oldest_events, *self._queries.log_range(after), _LOOKED_AT_ONCE))
+            rows = list(self._rows(self._sql.oldest_events, *self._queries.log_range(after), _EVENTS_AT_ONCE))
             for row in rows:
                 after, (of, occurred_at) = self._queries.positioned(row)
                 yield after, of, occurred_at
-            more = len(rows) == _LOOKED_AT_ONCE
+            more = len(rows) == _EVENTS_AT_ONCE
 
     @abstractmethod
     def _pruned_through(self, row: Row) -> tuple[int, int]:
@@ -414,7 +414,7 @@ class SQLTransaction(SQLLookups):
         if len(tags) == 1:
             return tags
         waiting: dict[str, int] = {}
-        for enough in _ENOUGH_TO_TELL:
+        for enough in _TAG_COUNT_LIMITS:
             for tag in tags:
                 ((waiting[tag],),) = self._rows(self._sql.waiting_with_tag, tag, enough)
             if min(waiting.values()) < enough:

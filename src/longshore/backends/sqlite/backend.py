@@ -35,9 +35,9 @@ from longshore.backends.sqlite.connection import (
     open_read_only,
     prepare,
 )
-from longshore.backends.sqlite.data_migration import FileSource, FileTarget, enter, leave
+from longshore.backends.sqlite.data_migration import FileSource, FileTarget, open_source, open_target
 from longshore.backends.sqlite.files import (
-    InPlace,
+    FileIdentity,
     beside,
     file_system_under,
     is_read_only,
@@ -132,7 +132,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         self._prepared = False
         self._read_only = False
         self._preparing = threading.Lock()
-        self._in_place = InPlace(self.path)
+        self._file_identity = FileIdentity(self.path)
         self._seen: dict[tuple[str, int], int] = {}
         self._of_thread = threading.local()
         self._opened: list[apsw.Connection] = []
@@ -142,7 +142,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
             self.path,
             partial(self._open_writing, of_one_thread=True),
             self._clock,
-            self._in_place,
+            self._file_identity,
             self._notifier.committed,
         )
 
@@ -157,16 +157,16 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
                 elif prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
                     self._report_lost_log()
                 if self._vfs is None:  # a custom VFS has no such files
-                    self._in_place.begin()
+                    self._file_identity.begin()
                 self._prepared = True
-        self._in_place.check()
+        self._file_identity.check()
         connection = (
             open_read_only(self.path, busy_seconds=self._busy_seconds)
             if self._read_only
             else open_connection(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, of_one_thread=of_one_thread)
         )
         try:
-            self._in_place.check()
+            self._file_identity.check()
         except BackendUnavailable:
             close_quietly(connection)
             raise
@@ -208,7 +208,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
 
     @property
     def unusable_because(self) -> str:
-        return _MOVED if self._in_place.moved else ""
+        return _MOVED if self._file_identity.moved else ""
 
     async def _write(self, operation: Operation[Transaction, P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._refuse_if_closed()
@@ -231,7 +231,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
                 connection.execute("COMMIT")
                 if self._read_only:
                     close_quietly(connection)
-                self._in_place.check()
+                self._file_identity.check()
         except Exception as error:
             explanation = explain(self.path, error, connection)
             if explanation is error:
@@ -285,7 +285,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
                     connection.execute("RELEASE enqueue")
                 raise
             connection.execute("RELEASE enqueue")
-            self._in_place.check()
+            self._file_identity.check()
         return answer
 
     def _is_ours(self, connection: apsw.Connection) -> bool:
@@ -353,14 +353,14 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
     def copy_out(self) -> AbstractContextManager[FileSource]:
         """A snapshot of the file, for `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
-        return leave(self.path, self._open, self._clock.wall)
+        return open_source(self.path, self._open, self._clock.wall)
 
     def copy_in(self) -> AbstractContextManager[FileTarget]:
         """A new file at this path, as the target of `longshore.backends.data_migration.move`."""
         self._refuse_if_closed()
-        return enter(self.path)
+        return open_target(self.path)
 
-    def reading_in_bulk(self) -> AbstractContextManager[BulkReader]:
+    def bulk_reader(self) -> AbstractContextManager[BulkReader]:
         """The file, read in bulk; needs the packages of `longshore[spark]`."""
         from longshore.backends.sqlite import export
 
@@ -373,7 +373,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         self._readers.shutdown()
         for connection in self._opened:
             close_quietly(connection)
-        if self._prepared and self._vfs is None and not self._read_only and not self._in_place.moved:
+        if self._prepared and self._vfs is None and not self._read_only and not self._file_identity.moved:
             with contextlib.suppress(BackendUnavailable):
                 close_last(open_connection(self.path, busy_seconds=0))
 

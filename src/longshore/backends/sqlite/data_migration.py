@@ -22,7 +22,7 @@ from longshore.core.errors import MoveRefused
 
 
 @contextmanager
-def leave(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[FileSource]:
+def open_source(path: Path, open_reading: Opener, clock: Callable[[], int]) -> Iterator[FileSource]:
     """A snapshot of the file, closed at the end."""
     with ExitStack() as stack:
         connection, latest = (_opened(stack, open_reading) for _ in range(2))
@@ -90,7 +90,7 @@ _BUSY_SECONDS = 30.0
 
 
 @contextmanager
-def enter(path: Path) -> Iterator[FileTarget]:
+def open_target(path: Path) -> Iterator[FileTarget]:
     """A new file at this path, created under a temporary name that only a copy opens."""
     file = FileTarget(path)
     with explained(path):

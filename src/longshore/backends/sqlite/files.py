@@ -33,7 +33,7 @@ def identity(file: Path | str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class InPlace:
+class FileIdentity:
     """Checks that the store and its log are still the files at their paths: writes to removed files are lost.
 
     Once the store was removed or replaced, the process refuses to use another file at its path until it is restarted.

@@ -150,8 +150,8 @@ class SQLiteReader(SQLReader):
         row = self._one(SQL.clock_step)
         return None if row is None else step_of_row(row)
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        return jobs_behind(self, pairs, since)
+    def records_by_key(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        return records_by_key(self, pairs, since)
 
     def _found(self, search: Search) -> Iterator[Row]:
         """Rows that match all conditions except `wanted.data`, read one by one."""
@@ -209,7 +209,7 @@ class SQLiteReader(SQLReader):
         return LogEnds(log, 0 if pruned is None else pruned[0], anywhere, last, last, last)
 
 
-def jobs_behind(
+def records_by_key(
     lookups: SQLLookups, pairs: Sequence[tuple[str, str]], since: int
 ) -> dict[tuple[str, str], Record | Tombstone]:
     """The jobs of (queue, idempotency key) pairs, or the tombstones of those removed after `since`."""

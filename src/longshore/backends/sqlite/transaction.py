@@ -31,7 +31,7 @@ from longshore.backends.sql.rows import (
     Moves,
     Row,
     WithinKeys,
-    any_outlived,
+    any_expired,
     claimed_jobs,
     deltas_of,
     deltas_of_moves,
@@ -45,7 +45,7 @@ from longshore.backends.sql.rows import (
 )
 from longshore.backends.sql.writes import ChangedUnderneath, SQLTransaction
 from longshore.backends.sqlite import SQL
-from longshore.backends.sqlite.reads import SQLiteQueries, jobs_behind
+from longshore.backends.sqlite.reads import SQLiteQueries, records_by_key
 from longshore.core.actor import actor
 from longshore.core.clock import Reading, SteadyClock, StoreClock, read_machine
 from longshore.core.errors import BackendUnavailable, DuplicateJob
@@ -59,7 +59,7 @@ from longshore.safe_logging import logger
 
 _log = logger("longshore.sqlite")
 
-_LEAST_PASSED = 20
+_LEAST_SKIPPED = 20
 """The jobs of other types that the smallest claim skips before it uses the index of types."""
 
 
@@ -327,7 +327,7 @@ class SQLiteTransaction(SQLTransaction):
 
     # -- claims and concurrency keys
 
-    hold_queues = SQLTransaction.queue_states
+    lock_queues = SQLTransaction.queue_states
     """There is one writer: what it reads does not change until it commits."""
 
     def claim(
@@ -336,24 +336,24 @@ class SQLiteTransaction(SQLTransaction):
         limit: int,
         lease: NewLease,
         types: Sequence[str] | None,
-        most_passed: int | None,
+        most_skipped: int | None,
     ) -> list[Job] | Undecided:
-        if most_passed is not None:
-            return self._claim_within_keys(queues[0], limit, lease, types, most_passed)
+        if most_skipped is not None:
+            return self._claim_within_keys(queues[0], limit, lease, types, most_skipped)
         rows = self._first_rows([queue.name for queue in queues], limit, types)
-        if any_outlived(rows, self.now):
+        if any_expired(rows, self.now):
             return Undecided.EXPIRED
         return self._claimed(rows, lease)
 
     def _claim_within_keys(
-        self, queue: QueueState, limit: int, lease: NewLease, types: Sequence[str] | None, most_passed: int
+        self, queue: QueueState, limit: int, lease: NewLease, types: Sequence[str] | None, most_skipped: int
     ) -> list[Job] | Undecided:
-        within = WithinKeys(queue, limit, most_passed, self.now, types)
-        with closing(self._claim_order(queue.name, limit + most_passed + 1, SQL.first_with_keys)) as rows:
+        within = WithinKeys(queue, limit, most_skipped, self.now, types)
+        with closing(self._claim_order(queue.name, limit + most_skipped + 1, SQL.first_with_keys)) as rows:
             chosen = within.choose(rows)
         if not chosen:
             return Undecided.FULL_KEYS
-        if any_outlived(chosen, self.now):
+        if any_expired(chosen, self.now):
             return Undecided.EXPIRED
         jobs = self._claimed(chosen, lease)
         self._use_keys(queue, within.used)
@@ -382,8 +382,8 @@ class SQLiteTransaction(SQLTransaction):
         With types it reads the claim order first, because most jobs usually have these types, and uses the index of
         types if it would skip too many.
         """
-        most_passed = 0 if types is None else max(limit // 2, _LEAST_PASSED) + 1
-        orders = [self._claim_order(queue, limit + most_passed) for queue in queues]
+        most_skipped = 0 if types is None else max(limit // 2, _LEAST_SKIPPED) + 1
+        orders = [self._claim_order(queue, limit + most_skipped) for queue in queues]
         rows = orders[0] if len(orders) == 1 else heapq.merge(*orders, key=row_claim_order)
         if types is None:
             return list(islice(rows, limit))
@@ -395,8 +395,8 @@ class SQLiteTransaction(SQLTransaction):
                 if len(found) == limit:
                     return found
             else:
-                most_passed -= 1
-                if most_passed == 0:
+                most_skipped -= 1
+                if most_skipped == 0:
                     break
         else:
             return found
@@ -472,8 +472,8 @@ class SQLiteTransaction(SQLTransaction):
                 known[queue, key] = job_id
         return known
 
-    def jobs_behind(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
-        return jobs_behind(self, pairs, since)
+    def records_by_key(self, pairs: Sequence[tuple[str, str]], since: int) -> dict[tuple[str, str], Record | Tombstone]:
+        return records_by_key(self, pairs, since)
 
     def lock_dependents(self, job_ids: Sequence[str], tags: Sequence[str], queue: str | None) -> None:
         pass  # there is one writer

@@ -18,7 +18,7 @@ import apsw
 from longshore.backends.port import Operation, Transaction
 from longshore.backends.sql.writes import ChangedUnderneath
 from longshore.backends.sqlite.connection import Opener, close_quietly, explain
-from longshore.backends.sqlite.files import InPlace
+from longshore.backends.sqlite.files import FileIdentity
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.unclean_close import checkpoint
 from longshore.core.actor import acting, actor
@@ -56,14 +56,14 @@ class Writer:
         path: Path,
         open_writing: Opener,
         clock: StoreClock,
-        in_place: InPlace,
+        file_identity: FileIdentity,
         on_commit: Callable[[], None],
     ) -> None:
-        """`in_place` checks the files before anything is written, and again before it is acknowledged."""
+        """`file_identity` checks the files before anything is written, and again before it is acknowledged."""
         self._path = path
         self._open = open_writing
         self._clock = clock
-        self._in_place = in_place
+        self._file_identity = file_identity
         self._on_commit = on_commit
         self._urgent: deque[_Request] = deque()
         self._waiting: deque[_Request] = deque()
@@ -124,7 +124,7 @@ class Writer:
                 self._on_commit()
         if self._connection is not None:  # if the log was removed, only this process can read it: keep its commits
             with contextlib.suppress(BackendUnavailable):
-                self._in_place.check_index(self._connection)
+                self._file_identity.check_index(self._connection)
                 checkpoint(self._connection)
         self._close_connection()
 
@@ -152,7 +152,7 @@ class Writer:
             self._connection = self._open()
             self._transaction = SQLiteTransaction(self._connection, self._clock)
         connection, transaction = self._connection, self._transaction
-        self._in_place.check_index(connection)
+        self._file_identity.check_index(connection)
         connection.execute("BEGIN IMMEDIATE")
         try:
             transaction.begin()
@@ -170,7 +170,7 @@ class Writer:
                 if alone is not None:
                     break
             transaction.finish()
-            self._in_place.check_index(connection)
+            self._file_identity.check_index(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -178,7 +178,7 @@ class Writer:
             if len(begun) > 1:
                 return [self._commit_alone(request) for request in begun]
             raise
-        self._in_place.check_commit(connection)
+        self._file_identity.check_commit(connection)
         self._changed = self._changed or transaction.changed
         return outcomes
 

@@ -288,7 +288,7 @@ WITH chosen AS MATERIALIZED (
 
 -- fragment: chosen_within_keys
 -- Of the locked jobs `due`, the first :wanted_jobs whose keys have free slots: at most :per_key running, and at most
--- :rate_count started in the window. Chooses none if more than :most_passed are skipped, or if :limit jobs were
+-- :rate_count started in the window. Chooses none if more than :most_skipped are skipped, or if :limit jobs were
 -- read and are not enough: the caller then decides job by job. The slots are subtracted from the keys.
 judged AS (
     SELECT uid, priority, sort_key, concurrency_key IS NULL OR (
@@ -314,7 +314,7 @@ numbered AS MATERIALIZED (
 chosen AS MATERIALIZED (
     SELECT * FROM due WHERE uid = ANY (ARRAY(SELECT uid FROM numbered WHERE fits AND fitting <= :wanted_jobs))
     AND ((SELECT max(fitting) FROM numbered) >= :wanted_jobs OR (SELECT count(*) FROM numbered) < :limit)
-    AND (SELECT max(passed) FROM numbered WHERE fits AND fitting <= :wanted_jobs) <= :most_passed
+    AND (SELECT max(passed) FROM numbered WHERE fits AND fitting <= :wanted_jobs) <= :most_skipped
 ),
 used AS (
     INSERT INTO {schema}.concurrency_keys AS kept ({key_columns})
@@ -335,7 +335,7 @@ used AS (
             THEN kept.window_start + :window_to - :window_from ELSE excluded.window_ends_at END
 )
 
--- name: claim_within_keys(queue, now, wanted_jobs, assignee_id, lease_token, lease_expires_at, limit, most_passed,
+-- name: claim_within_keys(queue, now, wanted_jobs, assignee_id, lease_token, lease_expires_at, limit, most_skipped,
 --     per_key, rate_count, window_from, window_to)
 -- A claim from a queue that limits its keys; the transaction holds the queue's slots.
 WITH RECURSIVE wanted AS (SELECT :queue::text AS queue), {levels},
@@ -344,7 +344,7 @@ WITH RECURSIVE wanted AS (SELECT :queue::text AS queue), {levels},
 {claim}
 
 -- name: claim_types_within_keys(queue, now, wanted_jobs, assignee_id, lease_token, lease_expires_at, limit,
---     most_passed, per_key, rate_count, window_from, window_to, types)
+--     most_skipped, per_key, rate_count, window_from, window_to, types)
 WITH RECURSIVE wanted AS (SELECT :queue::text AS queue, type FROM unnest(:types::text[]) AS given (type)),
 {type_levels},
 {first_due_of_types},
