@@ -30,7 +30,7 @@ def _make_printable(record: logging.LogRecord) -> bool:
     elif record.args:
         record.args = tuple(_shown(value) for value in record.args)
     if record.exc_info and record.exc_info[1] is not None:
-        text = "".join(traceback.format_exception(record.exc_info[1]))
+        text = "".join(traceback.format_exception(*record.exc_info))
         if len(text) > _LONGEST_TRACEBACK:
             text = f"[the beginning is omitted]\n{text[-_LONGEST_TRACEBACK:]}"
         # indented, so that no line of a message looks like a line of the log

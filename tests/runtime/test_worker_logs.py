@@ -7,6 +7,7 @@ import logging
 import re
 import subprocess
 import sys
+import traceback
 
 import pytest
 
@@ -20,12 +21,12 @@ pytestmark = pytest.mark.usefixtures("info_logged")
 
 @pytest.fixture
 def info_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Everything that a worker logs at INFO and above."""
+    """Return everything that a worker logs at INFO and above."""
     caplog.set_level(logging.INFO, "longshore.worker")
 
 
 def lines(caplog: pytest.LogCaptureFixture, job_id: str) -> list[logging.LogRecord]:
-    """The records logged for this job."""
+    """Return the records of this job."""
     return [record for record in caplog.records if f"[{job_id}]" in record.getMessage()]
 
 
@@ -81,6 +82,9 @@ async def test_a_retry_is_a_warning_with_its_delay_and_a_final_failure_an_error_
     )
     assert final.exc_info is not None
     assert final.exc_info[1] is raised[-1]
+    # A14: the traceback starts in the task, not in the worker
+    assert [frame.name for frame in traceback.extract_tb(final.exc_info[2])] == ["export"]
+    assert str(final.exc_text).count("  File ") == 1
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def _one(error: BaseException, shown: set[int], depth: int) -> Iterator[str]:
         return
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):\n"
-        yield from _frames(error.__traceback__)
+        yield from _frames(user_traceback(error))
     yield f"{_headline(error)}\n"
     notes = getattr(error, "__notes__", None)
     for note in notes[:LONGEST_CHAIN] if isinstance(notes, list) else ():
@@ -191,14 +191,19 @@ def _members(group: BaseExceptionGroup[BaseException], shown: set[int], depth: i
         yield f"  … [{len(group.exceptions) - LONGEST_CHAIN} more]\n"
 
 
-def _frames(traceback: TracebackType) -> Iterator[str]:
+def user_traceback(error: BaseException) -> TracebackType | None:
+    """Return the traceback without the frames of the worker before the first frame of the handler."""
+    at = error.__traceback__
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(_INTERNAL_PATHS):
+        at = at.tb_next
+    return at or error.__traceback__
+
+
+def _frames(at: TracebackType | None) -> Iterator[str]:
     frames = []
-    at: TracebackType | None = traceback
     while at is not None:
         frames.append(at)
         at = at.tb_next
-    first = next((n for n, f in enumerate(frames) if not f.tb_frame.f_code.co_filename.startswith(_INTERNAL_PATHS)), 0)
-    frames = frames[first:]
     left_out = len(frames) - MOST_FRAMES
     for number, frame in enumerate(frames):
         # both ends of a deep recursion matter

@@ -9,6 +9,7 @@ from contextlib import suppress
 from longshore.backends.base import Backend, Outcome, SettleReport
 from longshore.core.job import DEFAULT_QUEUE, Job
 from longshore.core.status import JobStatus
+from longshore.runtime.error_text import user_traceback
 from longshore.runtime.job_tasks import Attempt
 from longshore.safe_logging import logger
 
@@ -65,7 +66,7 @@ def _log_outcome(attempt: Attempt, outcome: Outcome, status: JobStatus) -> None:
         again,
         _where(job),
         f": {text}" if text else "",
-        exc_info=error,
+        exc_info=None if error is None else (type(error), error, user_traceback(error)),
         extra={
             "job_id": job.id,
             "job_type": job.type,
