@@ -9,13 +9,13 @@ from longshore import Harbor
 
 @pytest.fixture
 async def harbor() -> AsyncIterator[Harbor]:
-    """In memory, for what has nothing to do with the store."""
+    """A harbor in memory, for what does not depend on the store."""
     async with Harbor("memory://") as made:
         yield made
 
 
 @pytest.fixture
 async def stored_harbor(store_url: str) -> AsyncIterator[Harbor]:
-    """On every store."""
+    """A harbor on every store."""
     async with Harbor(store_url) as made:
         yield made

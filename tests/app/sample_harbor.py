@@ -1,4 +1,4 @@
-"""A harbor at the top of a module, as an application has it; children find its tasks here by name."""
+"""A harbor at the top level of a module, as in an application; child processes find its tasks by name."""
 
 import asyncio
 import os

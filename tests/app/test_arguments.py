@@ -1,4 +1,4 @@
-"""Arguments are checked where they are enqueued, kept as plain JSON, and handed over as what was annotated."""
+"""Arguments are checked on enqueue, stored as plain JSON, and passed as the annotated types."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Settings(TypedDict, total=False):
 
 
 class Later:
-    """Stands in for a class that a task cannot take."""
+    """A class that a task cannot take."""
 
 
 def signature_of(function: Any) -> Signature:
@@ -60,7 +60,7 @@ def signature_of(function: Any) -> Signature:
 
 
 def round_trip(function: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the function is called with at the worker."""
+    """Return what the function is called with in the worker."""
     arguments = signature_of(function).arguments
     return arguments.read(arguments.write(arguments.bind(args, kwargs))[0])
 
@@ -101,9 +101,7 @@ NOON = datetime(2026, 3, 1, 12, 0, 0, 250, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_a_value_is_kept_as_plain_json_and_comes_back_as_what_was_annotated(
-    type_: Any, value: Any, stored: Any
-) -> None:
+def test_a_value_is_stored_as_plain_json_and_read_as_the_annotated_type(type_: Any, value: Any, stored: Any) -> None:
     def work(value: Any) -> None: ...
 
     work.__annotations__["value"] = type_
@@ -138,7 +136,7 @@ def send_email(to: str, count: int = 1, *, order: Order | None = None) -> None: 
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_field_its_task_and_its_file(
+def test_a_wrong_argument_is_reported_with_its_field_task_and_file(
     args: tuple[Any, ...], kwargs: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
@@ -149,12 +147,12 @@ def test_what_is_wrong_is_told_with_its_field_its_task_and_its_file(
     assert place in refused.value.problem
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_wrong_arguments_are_reported_at_once() -> None:
     with pytest.raises(InvalidArgument, match=r"send_email\.to: .*; and send_email\.count: "):
         round_trip(send_email, 1, "x")
 
 
-def test_a_long_value_is_told_in_short() -> None:
+def test_a_long_value_is_shortened_in_the_message() -> None:
     with pytest.raises(InvalidArgument) as refused:
         round_trip(send_email, "a", "x" * 1_000_000)
     assert len(str(refused.value)) < 1_000
@@ -195,7 +193,7 @@ def test_keywords_may_be_described_by_a_typed_dict() -> None:
         round_trip(work, depth="deep")
 
 
-def test_who_sends_json_names_what_a_function_takes_by_any_name_as_it_likes() -> None:
+def test_json_may_name_extra_arguments_directly() -> None:
     def echo(first: int = 0, **data: Any) -> None: ...
 
     arguments = signature_of(echo).arguments
@@ -215,7 +213,7 @@ def test_a_parameter_without_a_type_takes_any_json_and_nothing_else() -> None:
         round_trip(work, 1, some={"x": {1}})
 
 
-def test_what_json_does_not_have_is_refused() -> None:
+def test_values_without_json_form_are_refused() -> None:
     class Reading(BaseModel):
         value: float
 
@@ -262,7 +260,7 @@ def test_a_value_that_would_come_back_as_another_one_is_refused(type_: Any, valu
     assert came_back in refused.value.problem
 
 
-def test_what_cannot_be_compared_or_is_no_field_is_no_reason_to_refuse() -> None:
+def test_values_without_a_comparison_and_non_fields_are_accepted() -> None:
     @dataclasses.dataclass(eq=False)
     class Crate:
         weight: int
@@ -308,7 +306,7 @@ def test_an_annotation_may_name_a_class_that_comes_later() -> None:
 def takes_what_comes_later(value: ComesLater) -> None: ...  # type: ignore[name-defined] # noqa: F821 # comes later
 
 
-def test_an_annotation_that_never_comes_is_told_with_its_place() -> None:
+def test_an_annotation_that_cannot_be_resolved_is_reported_with_its_place() -> None:
     signature = signature_of(takes_what_comes_later)
     with pytest.raises(
         InvalidArgument, match=r"'ComesLater' is not defined; import it where the task is declared .*py:"
@@ -322,7 +320,7 @@ def test_a_job_without_data_calls_with_no_arguments() -> None:
     assert signature_of(work).arguments.read(b"null") == ((), {})
 
 
-def test_a_payload_that_does_not_fit_any_more_is_told_like_a_wrong_call() -> None:
+def test_a_payload_that_no_longer_fits_is_refused_like_a_wrong_call() -> None:
     arguments = signature_of(send_email).arguments
     with pytest.raises(InvalidArgument, match=r"send_email\.subject: unexpected argument; send_email takes \("):
         arguments.read(b'{"to":"ada","subject":"hi"}')
@@ -344,7 +342,7 @@ def test_a_payload_that_does_not_fit_any_more_is_told_like_a_wrong_call() -> Non
     ],
     ids=str,
 )
-def test_a_result_is_kept_as_json_and_comes_back_as_what_was_annotated(type_: Any, value: Any, stored: Any) -> None:
+def test_a_result_is_stored_as_json_and_read_as_the_annotated_type(type_: Any, value: Any, stored: Any) -> None:
     def work() -> Any: ...
 
     work.__annotations__["return"] = type_
@@ -353,7 +351,7 @@ def test_a_result_is_kept_as_json_and_comes_back_as_what_was_annotated(type_: An
     assert result.read(None if stored is None else json.dumps(stored).encode()) == value
 
 
-def test_a_result_without_a_type_is_kept_as_what_it_is_and_comes_back_as_json() -> None:
+def test_a_result_without_an_annotation_is_stored_and_read_as_json() -> None:
     def work():  # type: ignore[no-untyped-def]  # that is the point
         ...
 
@@ -365,14 +363,14 @@ def test_a_result_without_a_type_is_kept_as_what_it_is_and_comes_back_as_json() 
     assert result.read(b'{"a":[1]}') == {"a": [1]}
 
 
-def test_a_result_that_cannot_be_kept_is_told_in_words() -> None:
+def test_a_result_that_cannot_be_stored_is_a_readable_failure() -> None:
     def work() -> Any: ...
 
     with pytest.raises(InvalidArgument, match=r"work\.return: a Later is not valid JSON"):
         signature_of(work).result.write(Later())
 
 
-def test_a_result_that_is_not_what_was_annotated_is_told_to_whoever_reads_it() -> None:
+def test_a_stored_result_that_does_not_match_the_annotation_is_refused() -> None:
     def work() -> int: ...  # type: ignore[empty-body]  # never called
 
     result = signature_of(work).result

@@ -1,4 +1,4 @@
-"""A flow as one thing: how far it is, called off, retried from where it failed, and run again as a copy."""
+"""Flow handles: progress, cancellation, retry of failed steps, and reruns as a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = JobStatus
 
 
 class Weather:
-    """Whether a step that depends on it succeeds."""
+    """Whether the dependent steps succeed."""
 
     def __init__(self) -> None:
         self.good = False
@@ -60,10 +60,10 @@ async def statuses(handle: FlowHandle[Any]) -> list[JobStatus]:
     return [job.status for job in await handle.steps()]
 
 
-# -- how far it is
+# -- progress
 
 
-async def test_a_flow_is_found_by_its_id_and_tells_how_far_it_is(stored_harbor: Harbor, weather: Weather) -> None:
+async def test_a_flow_is_found_by_its_id_and_reports_its_progress(stored_harbor: Harbor, weather: Weather) -> None:
     # M-JOB-19 M-OPT-17
     weather.good = True
     flow = three_steps(stored_harbor, weather)
@@ -85,20 +85,20 @@ async def test_a_flow_is_found_by_its_id_and_tells_how_far_it_is(stored_harbor: 
     assert await (await handle.step("sail")).result() == 6
 
 
-async def test_nobody_knows_a_flow_that_was_never_enqueued(stored_harbor: Harbor) -> None:
+async def test_an_unknown_flow_raises_job_not_found(stored_harbor: Harbor) -> None:
     handle = stored_harbor.get_flow("unheard of")
     for asked in (handle.status, handle.steps, handle.result, handle.cancel, handle.retry, handle.rerun):
         with pytest.raises(JobNotFound, match="no flow has the id 'unheard of'"):
             await asked()
 
 
-async def test_a_result_that_does_not_come_in_time_tells_how_far_the_flow_is(harbor: Harbor, weather: Weather) -> None:
+async def test_a_timed_out_result_reports_the_flows_progress(harbor: Harbor, weather: Weather) -> None:
     handle = await three_steps(harbor, weather).enqueue()
     with pytest.raises(TimeoutError, match=r"flow voyage .* is still running after 0 seconds; .*2 WAITING_CHILDREN"):
         await handle.result(timeout=0)
 
 
-async def test_a_step_that_is_not_there_is_asked_for_in_vain(harbor: Harbor, weather: Weather) -> None:
+async def test_an_unknown_step_is_refused(harbor: Harbor, weather: Weather) -> None:
     handle = await three_steps(harbor, weather).enqueue()
     with pytest.raises(InvalidArgument, match="no step of the flow is named 'sink'; use one of load, sail, unload"):
         await handle.step("sink")
@@ -124,7 +124,7 @@ async def test_a_flow_is_drawn_with_its_statuses(harbor: Harbor, weather: Weathe
 # -- a step that failed
 
 
-async def test_a_flow_waits_at_the_step_that_failed_and_goes_on_from_there(
+async def test_a_flow_waits_at_a_failed_step_and_continues_after_its_retry(
     stored_harbor: Harbor, weather: Weather
 ) -> None:
     handle = await three_steps(stored_harbor, weather).enqueue()
@@ -143,7 +143,7 @@ async def test_a_flow_waits_at_the_step_that_failed_and_goes_on_from_there(
     assert [event.actor for event in events if event.event == "job.retried"] == ["the captain"]
 
 
-async def test_whoever_waits_hears_at_once_of_a_step_that_fails(stored_harbor: Harbor, weather: Weather) -> None:
+async def test_a_waiting_caller_gets_a_failed_step_at_once(stored_harbor: Harbor, weather: Weather) -> None:
     handle = await three_steps(stored_harbor, weather).enqueue()
     waiting = asyncio.create_task(handle.result(timeout=None))
     worker = stored_harbor.worker()
@@ -152,7 +152,7 @@ async def test_whoever_waits_hears_at_once_of_a_step_that_fails(stored_harbor: H
     await worker.close()
 
 
-async def test_a_flow_stopped_by_its_policy_is_run_again_as_a_copy_that_takes_over_what_completed(
+async def test_a_flow_stopped_by_its_policy_is_rerun_with_the_completed_results(
     stored_harbor: Harbor, weather: Weather
 ) -> None:
     handle = await three_steps(stored_harbor, weather, "stop").enqueue()
@@ -174,9 +174,7 @@ async def test_a_flow_stopped_by_its_policy_is_run_again_as_a_copy_that_takes_ov
     assert await statuses(handle) == [S.COMPLETED, S.DEAD, S.UNSCHEDULED], "the original is left as it is"
 
 
-async def test_a_whole_flow_can_be_run_again_and_one_that_goes_on_cannot(
-    stored_harbor: Harbor, weather: Weather
-) -> None:
+async def test_a_flow_can_be_rerun_whole_but_not_while_it_runs(stored_harbor: Harbor, weather: Weather) -> None:
     weather.good = True
     handle = await three_steps(stored_harbor, weather).enqueue()
     with pytest.raises(InvalidArgument, match="is running, and 3 of its steps are unfinished; cancel"):
@@ -211,7 +209,7 @@ async def test_the_copy_of_a_group_has_the_results_that_were_there_before(
     assert await copy.result() == [0, 10, 20, 30]
 
 
-async def test_a_result_whose_step_was_removed_is_not_there_any_more(stored_harbor: Harbor, weather: Weather) -> None:
+async def test_the_result_of_a_removed_step_is_gone(stored_harbor: Harbor, weather: Weather) -> None:
     weather.good = True
     alone = await three_steps(stored_harbor, weather).enqueue()
     task = stored_harbor.tasks["load"]
@@ -225,7 +223,7 @@ async def test_a_result_whose_step_was_removed_is_not_there_any_more(stored_harb
             await handle.rerun_whole()
 
 
-async def test_a_flow_that_completed_but_for_what_it_could_do_without_is_not_run_again(
+async def test_a_flow_that_completed_despite_optional_failures_is_not_rerun(
     stored_harbor: Harbor,
 ) -> None:
     @stored_harbor.task
@@ -247,7 +245,7 @@ async def test_a_flow_that_completed_but_for_what_it_could_do_without_is_not_run
     assert await copy.result() is None
 
 
-async def test_two_who_retry_a_flow_at_once_retry_each_step_once_and_are_not_stopped_by_a_removal(
+async def test_two_callers_that_retry_a_flow_at_once_retry_each_step_once(
     stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @stored_harbor.task
@@ -260,7 +258,7 @@ async def test_two_who_retry_a_flow_at_once_retry_each_step_once_and_are_not_sto
 
     async def list_jobs(backend: Any, wanted: JobFilter, **options: Any) -> Any:
         page = await real(backend, wanted, **options)
-        if wanted.parent_id == handle.id:  # between the look and the retries
+        if wanted.parent_id == handle.id:  # between the read and the retries
             monkeypatch.undo()
             await stored_harbor.queue().retry_job(f"{handle.id}.1")
             await stored_harbor.queue().remove_job(f"{handle.id}.2")
@@ -271,7 +269,7 @@ async def test_two_who_retry_a_flow_at_once_retry_each_step_once_and_are_not_sto
     assert S.DEAD not in await statuses(handle)
 
 
-async def test_a_copy_keeps_what_its_steps_were_told_and_has_as_much_time_to_begin(weather: Weather) -> None:
+async def test_a_copied_flow_keeps_the_options_and_relative_expiry_of_its_steps(weather: Weather) -> None:
     clock = HeldClock()
     async with Harbor("memory://", clock=clock) as harbor:
 
@@ -307,10 +305,10 @@ def _time_to_begin(step: Job) -> timedelta:
     return step.expires_at - step.created_at
 
 
-# -- called off
+# -- cancelled
 
 
-async def test_a_whole_flow_is_called_off_at_once(stored_harbor: Harbor) -> None:
+async def test_a_whole_flow_is_cancelled_at_once(stored_harbor: Harbor) -> None:
     begun = asyncio.Event()
     ended: list[str] = []
 
@@ -342,7 +340,7 @@ async def test_a_whole_flow_is_called_off_at_once(stored_harbor: Harbor) -> None
     assert await handle.cancel() == []
 
 
-async def test_what_was_called_off_can_be_run_again_as_a_copy(stored_harbor: Harbor, weather: Weather) -> None:
+async def test_a_cancelled_flow_can_be_rerun(stored_harbor: Harbor, weather: Weather) -> None:
     weather.good = True
     handle = await three_steps(stored_harbor, weather).enqueue()
     await handle.cancel()
@@ -357,7 +355,7 @@ async def test_what_was_called_off_can_be_run_again_as_a_copy(stored_harbor: Har
 # -- faults
 
 
-async def test_a_flow_goes_on_after_its_worker_was_killed_between_two_steps(store_url: str, weather: Weather) -> None:
+async def test_a_flow_continues_after_its_worker_was_killed_between_two_steps(store_url: str, weather: Weather) -> None:
     weather.good = True
     clock = HeldClock()
     async with Harbor(store_url, clock=clock) as harbor:
@@ -393,7 +391,7 @@ async def test_a_step_that_crashed_too_often_holds_up_the_flow_until_it_is_retri
         assert await handle.result() == "6 tons"
 
 
-async def test_an_expired_step_is_told_as_the_reason(store_url: str, weather: Weather) -> None:
+async def test_an_expired_step_is_the_reason_of_the_failure(store_url: str, weather: Weather) -> None:
     clock = HeldClock()
     async with Harbor(store_url, clock=clock) as harbor:
 
@@ -427,7 +425,7 @@ async def test_results_that_cannot_be_read_now_put_the_step_off_uncharged(harbor
             raise BackendUnavailable("away for a moment")
         return await real(filter, **options)
 
-    harbor.backend.list_jobs = list_jobs  # type: ignore[method-assign]  # the store, away for a moment
+    harbor.backend.list_jobs = list_jobs  # type: ignore[method-assign]  # the store is unavailable for a moment
     await harbor.run_until_empty()
     step = (await handle.steps())[1]
     assert (step.status, step.retry_count, step.crashes) == (S.UNKNOWN_RETRY, 0, 0)

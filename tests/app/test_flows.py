@@ -1,4 +1,4 @@
-"""Flows: calls that wait for each other and hand their results on, stored all at once."""
+"""Flows: calls that wait for each other and pass on results, stored in one transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def stored(harbor: Harbor, flow_id: str) -> list[Job]:
     return page.items[::-1]
 
 
-# -- results handed on
+# -- results of other steps
 
 
 async def test_results_go_from_step_to_step_in_a_fan_out_and_a_fan_in(stored_harbor: Harbor) -> None:
@@ -64,7 +64,7 @@ async def test_results_go_from_step_to_step_in_a_fan_out_and_a_fan_in(stored_har
     assert await (await handle.step("square 1")).result() == 4
 
 
-async def test_what_is_handed_on_comes_as_the_type_of_the_parameter(stored_harbor: Harbor) -> None:
+async def test_an_injected_result_has_the_type_of_the_parameter(stored_harbor: Harbor) -> None:
     moment = datetime(2026, 3, 4, tzinfo=UTC)
 
     @stored_harbor.task
@@ -84,7 +84,7 @@ async def test_what_is_handed_on_comes_as_the_type_of_the_parameter(stored_harbo
     assert await handle.result() == "[1, 7, 2] ['other'] True"
 
 
-async def test_a_result_that_the_parameter_does_not_take_is_told_by_its_field(harbor: Harbor) -> None:
+async def test_a_result_that_the_parameter_refuses_is_named_by_its_field(harbor: Harbor) -> None:
     @harbor.task
     def make() -> Any:
         return {"not": "a number"}
@@ -116,9 +116,9 @@ async def test_the_other_arguments_are_checked_when_the_call_is_made(harbor: Har
     with pytest.raises(InvalidArgument, match=r"add\.b: should be a valid integer"):
         add.call(made.result, wrong)
     with pytest.raises(InvalidArgument, match=r"add\.b: is missing"):
-        add.call(made.result)  # type: ignore[call-arg]  # the mistake is the point
+        add.call(made.result)  # type: ignore[call-arg]  # wrong on purpose
     with pytest.raises(InvalidArgument, match=r"add\.a: is not valid JSON"):
-        add.call([made.result, object()], 1)  # type: ignore[arg-type]  # the mistake is the point
+        add.call([made.result, object()], 1)  # type: ignore[arg-type]  # wrong on purpose
 
 
 async def test_a_result_to_come_can_only_be_passed_on_whole(harbor: Harbor) -> None:
@@ -174,7 +174,7 @@ async def test_a_concurrency_key_is_made_from_the_arguments_that_are_there(harbo
 
 
 @pytest.mark.slow
-async def test_a_process_gets_what_was_handed_on_too() -> None:
+async def test_a_process_gets_the_results_of_other_steps() -> None:
     calls = [sample_harbor.double_elsewhere.call(number) for number in range(3)]
     handle = await sample_harbor.harbor.chord(calls, sample_harbor.sum_elsewhere.call).enqueue()
     await sample_harbor.harbor.run_until_empty(concurrency=1)
@@ -239,12 +239,12 @@ async def test_a_needed_result_cannot_be_ignored(harbor: Harbor) -> None:
     with pytest.raises(InvalidArgument, match="on_failure: is ignore, but work takes <the result of work>"):
         flow.add(work.call(first.result), on_failure="ignore")
     with pytest.raises(InvalidArgument, match="on_failure: must be one of wait, stop, ignore"):
-        flow.add(work.call(), after=first, on_failure="cry")  # type: ignore[arg-type]  # the mistake is the point
+        flow.add(work.call(), after=first, on_failure="cry")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(InvalidArgument, match="on_failure: is ignore, but work takes <the result of work>"):
         flow.add(work.call(first.result), after=Dependency(first, on_failure="ignore"))
 
 
-async def test_the_policy_told_of_an_edge_is_kept_where_a_result_is_taken_along_it(stored_harbor: Harbor) -> None:
+async def test_the_given_policy_of_an_edge_applies_where_a_result_is_taken(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     def fail() -> int:
         raise ValueError("as it should")
@@ -300,7 +300,7 @@ class Berth(enum.Enum):
     SOUTH = "s"
 
 
-async def test_results_are_handed_on_under_keys_that_are_no_text(stored_harbor: Harbor) -> None:
+async def test_results_are_injected_under_keys_that_are_not_text(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     def make(number: int) -> int:
         return number
@@ -358,7 +358,7 @@ async def test_a_result_that_was_removed_meanwhile_ends_the_step_that_takes_it(s
     assert f"the dependency '{first.id}' was removed with its result" in job.error_message
 
 
-async def test_more_results_than_a_worker_has_room_for_end_the_step_that_takes_them_and_it_says_what_to_do(
+async def test_results_too_large_for_a_worker_fail_the_step_with_advice(
     stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running_job, "MOST_TAKEN", 2**20)
@@ -390,7 +390,7 @@ async def test_more_results_than_a_worker_has_room_for_end_the_step_that_takes_t
         assert "Store large results elsewhere and return their address" in job.error_message
 
 
-async def test_dependency_results_are_there_for_the_tasks_of_a_flow(stored_harbor: Harbor) -> None:
+async def test_dependency_results_are_available_to_the_tasks_of_a_flow(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     async def work(number: int) -> int:
         return number
@@ -412,7 +412,7 @@ async def test_dependency_results_are_there_for_the_tasks_of_a_flow(stored_harbo
     assert await handle.result() == [[3, 1, 2], [3, 1, 2]]
 
 
-# -- all or nothing
+# -- one transaction
 
 
 async def test_a_flow_is_stored_whole_or_not_at_all(stored_harbor: Harbor) -> None:
@@ -457,7 +457,7 @@ async def test_a_flow_with_an_id_is_stored_once(stored_harbor: Harbor) -> None:
     assert (await stored_harbor.get_flow("nightly-2026-11-16").status()).name == "nightly"
 
 
-async def test_a_flow_is_not_taken_for_stored_because_somebody_else_has_one_of_its_ids(stored_harbor: Harbor) -> None:
+async def test_a_flow_is_not_treated_as_stored_because_another_job_has_one_of_its_ids(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     def work(number: int) -> int:
         return number
@@ -506,7 +506,7 @@ async def test_a_flow_with_other_steps_is_not_taken_for_the_one_stored_under_its
     assert (await again.status()).total == 1, "a flow some steps of which were removed is there still"
 
 
-def test_the_ids_of_a_flow_are_looked_up_without_an_event_loop_too(store_url: str) -> None:
+def test_a_flow_can_be_read_without_an_event_loop(store_url: str) -> None:
     harbor = Harbor(store_url)
 
     @harbor.task
@@ -549,7 +549,7 @@ async def test_ids_are_the_flows_to_give(harbor: Harbor, option: str, value: str
     with pytest.raises(InvalidArgument, match=f"{option}: cannot be set for a step"):
         harbor.flow().add(work.options(**given).call())
     with pytest.raises(InvalidArgument, match="call: must be task"):
-        harbor.flow().add(work)  # type: ignore[arg-type]  # the mistake is the point
+        harbor.flow().add(work)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(InvalidArgument, match=r"id: of a flow must be at most"):
         harbor.flow(id="x" * 250)
 
@@ -611,7 +611,7 @@ def test_every_question_to_a_flow_has_a_form_for_code_without_an_event_loop() ->
     assert [name for name in awaited if not hasattr(FlowHandle, f"{name}_sync")] == []
 
 
-def test_what_follows_in_a_chain_makes_its_call_from_the_result(harbor: Harbor) -> None:
+def test_a_later_call_of_a_chain_takes_the_previous_result(harbor: Harbor) -> None:
     @harbor.task
     async def double(number: int) -> int:
         return 2 * number

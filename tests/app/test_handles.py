@@ -1,4 +1,4 @@
-"""Handles: whoever enqueued a job may ask after it, wait for it and call it off, here or in another process."""
+"""Handles: the caller reads, awaits and cancels its job, in this or another process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Receipt:
     number: int
 
 
-async def test_a_result_comes_back_as_the_annotated_type_to_whoever_waited_before_the_end(
+async def test_a_result_has_the_annotated_type_for_callers_that_waited_before_the_end(
     stored_harbor: Harbor,
 ) -> None:
     @stored_harbor.task
@@ -47,7 +47,7 @@ async def test_a_result_comes_back_as_the_annotated_type_to_whoever_waited_befor
 
 
 @pytest.mark.parametrize("option", ["idempotency_key", "job_id"])
-async def test_a_handle_tells_whether_its_job_was_there_already(option: str, stored_harbor: Harbor) -> None:
+async def test_a_handle_says_whether_its_job_existed_before(option: str, stored_harbor: Harbor) -> None:
     @stored_harbor.task
     def pay(amount: int) -> int:
         return amount
@@ -67,7 +67,7 @@ async def test_a_handle_tells_whether_its_job_was_there_already(option: str, sto
     assert not pay.handle(first.id).replayed
 
 
-async def test_a_job_that_failed_for_good_tells_its_error(stored_harbor: Harbor) -> None:
+async def test_a_job_that_failed_permanently_raises_its_error(stored_harbor: Harbor) -> None:
     @stored_harbor.task(attempts=2)
     def fail() -> None:
         raise ValueError("no such address")
@@ -81,7 +81,7 @@ async def test_a_job_that_failed_for_good_tells_its_error(stored_harbor: Harbor)
     assert (await handle.job()).retry_count == 2
 
 
-async def test_a_job_that_was_called_off_says_so(stored_harbor: Harbor) -> None:
+async def test_a_cancelled_job_raises_job_cancelled(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     def work() -> None: ...
 
@@ -94,7 +94,7 @@ async def test_a_job_that_was_called_off_says_so(stored_harbor: Harbor) -> None:
     assert await handle.cancel() is False
 
 
-async def test_a_running_job_is_called_off_through_its_handle(harbor: Harbor) -> None:
+async def test_a_running_job_is_cancelled_through_its_handle(harbor: Harbor) -> None:
     begun = asyncio.Event()
 
     @harbor.task
@@ -131,7 +131,7 @@ async def test_a_wait_that_takes_too_long_says_where_the_job_is(harbor: Harbor) 
 
 
 @pytest.mark.slow
-async def test_a_job_that_is_removed_while_somebody_waits_is_not_waited_for_any_longer(stored_harbor: Harbor) -> None:
+async def test_a_wait_ends_when_its_job_is_removed(stored_harbor: Harbor) -> None:
     @stored_harbor.task(remove_on_complete=True)
     def work() -> None: ...
 
@@ -139,7 +139,7 @@ async def test_a_job_that_is_removed_while_somebody_waits_is_not_waited_for_any_
     waiting = asyncio.create_task(handle.result(timeout=30))
     await asyncio.sleep(0)
     await stored_harbor.run_until_empty()
-    with suppress(JobNotFound):  # unless it was seen between its end and its removal
+    with suppress(JobNotFound):  # unless it was read between its end and its removal
         await waiting
     with pytest.raises(JobNotFound, match=handle.id):
         await handle.result()
@@ -148,7 +148,7 @@ async def test_a_job_that_is_removed_while_somebody_waits_is_not_waited_for_any_
 async def test_a_handle_of_another_process_and_one_by_its_id_see_the_same_job(store_url: str) -> None:
     first = connect(store_url)
     if not first.capabilities.shared:
-        pytest.skip("nobody else can open this store")
+        pytest.skip("no other process can open this store")
     async with Harbor(first) as here, Harbor(store_url) as there:
 
         @here.task(name="double")
@@ -167,7 +167,7 @@ async def test_a_handle_of_another_process_and_one_by_its_id_see_the_same_job(st
 
 
 class CountingBackend(MemoryBackend):
-    """Counts how often jobs are looked at."""
+    """Counts how often jobs are read."""
 
     looks = 0
 
@@ -177,7 +177,7 @@ class CountingBackend(MemoryBackend):
 
 
 @pytest.mark.slow
-async def test_a_thousand_who_wait_cost_one_look_and_not_a_thousand() -> None:
+async def test_a_thousand_waiting_callers_share_one_read() -> None:
     backend = CountingBackend()
     async with Harbor(backend) as harbor:
 
@@ -195,13 +195,13 @@ async def test_a_thousand_who_wait_cost_one_look_and_not_a_thousand() -> None:
 
 
 class AbsentBackend(MemoryBackend):
-    """A store that can be away for a while."""
+    """A store that can be unavailable for a while."""
 
     away = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.missed = threading.Semaphore(0)  # the background's thread looks, too
+        self.missed = threading.Semaphore(0)  # the background thread reads, too
 
     async def list_jobs(self, filter: JobFilter, **more: Any) -> Page:
         self._refuse_if_away()
@@ -232,7 +232,7 @@ async def test_a_store_that_is_away_for_a_while_is_waited_for() -> None:
         late = asyncio.create_task(handle.result(timeout=30))
         for _ in range(4):
             assert await asyncio.to_thread(backend.missed.acquire, timeout=30)
-        with pytest.raises(BackendUnavailable):  # in place of a TimeoutError that could not say how the job stands
+        with pytest.raises(BackendUnavailable):  # instead of a TimeoutError without the status of the job
             await handle.result(timeout=0)
         backend.away = False
         await harbor.run_until_empty()
@@ -245,7 +245,7 @@ async def test_waiting_ends_with_an_error_when_the_store_is_closed(harbor: Harbo
 
     handle = await work.enqueue()
     waiting = asyncio.create_task(handle.result(timeout=30))
-    await handle.job()  # by now it has had its first look
+    await handle.job()  # by now the first read is done
     await harbor.close()
     with pytest.raises(QueueClosed):
         await waiting

@@ -1,4 +1,4 @@
-"""One table holds the options of a job: every surface takes them, with the same defaults."""
+"""One table holds the options of a job: every interface takes them, with the same defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Middleware: hooks around every enqueue and every run, like the layers of an onion."""
+"""Middleware: hooks around every enqueue and every run, in layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longshore.runtime.running_job import NO_REPORTER, RunningJob
 
 
 class Diary(Middleware):
-    """Writes down what it sees."""
+    """Records its calls."""
 
     def __init__(self, name: str, seen: list[str]) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Diary(Middleware):
 
 
 class AsyncDiary(Middleware):
-    """The same with hooks that are awaited."""
+    """The same with async hooks."""
 
     def __init__(self, name: str, seen: list[str]) -> None:
         self.diary = Diary(name, seen)
@@ -57,7 +57,7 @@ class AsyncDiary(Middleware):
         self.diary.after_run(job, result, error)
 
 
-async def test_the_first_layer_is_the_outermost_on_the_way_in_and_on_the_way_out(harbor: Harbor) -> None:
+async def test_the_first_layer_is_the_outermost(harbor: Harbor) -> None:
     seen: list[str] = []
     harbor.add_middleware(Diary("a", seen), AsyncDiary("b", seen))
 
@@ -125,7 +125,7 @@ async def test_a_hook_may_put_another_job_in_the_place_of_the_one_to_be_stored(h
     assert (await (await work.enqueue()).job()).tags == ("mail", "tenant-1")
 
 
-async def test_what_a_hook_returns_must_be_a_job(harbor: Harbor) -> None:
+async def test_a_hook_must_return_a_job(harbor: Harbor) -> None:
     class Confused(Middleware):
         def before_enqueue(self, job: Job) -> str:
             return job.id
@@ -161,7 +161,9 @@ async def test_a_hook_may_put_off_a_run_or_fail_it(harbor: Harbor) -> None:
         await failed.result()
 
 
-async def test_what_an_after_hook_raises_touches_no_job(harbor: Harbor, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_in_an_after_hook_does_not_affect_the_job(
+    harbor: Harbor, caplog: pytest.LogCaptureFixture
+) -> None:
     class Clumsy(Middleware):
         def after_enqueue(self, job: Job, error: BaseException | None) -> None:
             raise RuntimeError("after enqueue")
@@ -244,7 +246,7 @@ async def test_a_cancellation_inside_an_after_hook_skips_none_of_the_others() ->
     assert seen[2:] == ["b after run work 'done' None", "a after run work 'done' None"]
 
 
-async def test_what_is_no_middleware_is_refused(harbor: Harbor) -> None:
+async def test_only_middleware_can_be_added(harbor: Harbor) -> None:
     wrong: Any = Middleware
     with pytest.raises(InvalidArgument, match="pass an instance, not the class"):
         harbor.add_middleware(wrong)

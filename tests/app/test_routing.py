@@ -1,4 +1,4 @@
-"""One worker for all tasks: each runs where it should, and a type that is no task goes back with a reason."""
+"""One worker for all tasks: each runs on its executor, and a job of an unknown type is released with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.app import sample_harbor
 
 @pytest.fixture
 async def yard() -> AsyncIterator[Harbor]:
-    """The harbor of the module beside, with nothing left over from other tests."""
+    """The harbor of `sample_harbor`, with an empty store."""
     yield sample_harbor.harbor
     assert await sample_harbor.harbor.run_until_empty() == 0
 
@@ -66,7 +66,7 @@ async def test_a_harbor_worker_does_not_claim_unknown_types(stored_harbor: Harbo
     await queue.add("late")
     await known.enqueue(1)
     await stored_harbor.run_until_empty()
-    assert ran == [1, 2]  # what is declared later counts, too
+    assert ran == [1, 2]  # tasks declared later count, too
     [left] = (await stored_harbor.backend.list_jobs(JobFilter(types=("send_emial",)))).items
     assert (left.status, left.executions) == (JobStatus.INITIAL_PENDING, 0)
 
@@ -124,7 +124,7 @@ async def test_a_worker_does_not_poll_in_a_loop_while_only_other_types_wait(stor
 async def test_a_job_of_a_type_no_worker_knows_goes_back_for_a_while_with_near_names(
     stored_harbor: Harbor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Router, "types", None)  # a worker that claims all types, as older ones do
+    monkeypatch.setattr(Router, "types", None)  # a worker that claims all types, as older versions do
 
     @stored_harbor.task
     def send_email() -> None: ...
@@ -168,7 +168,7 @@ async def test_a_type_no_worker_knows_is_warned_of_once(
     )
 
 
-async def test_a_worker_takes_the_queues_it_is_told_to(harbor: Harbor) -> None:
+async def test_a_harbor_worker_claims_from_the_given_queues(harbor: Harbor) -> None:
     @harbor.task(queue="mail")
     def mail() -> None: ...
 

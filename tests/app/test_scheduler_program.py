@@ -1,4 +1,4 @@
-"""The program of a scheduler: a real process that does what time asks for, and ends in order when it is asked to."""
+"""A scheduler program: a real process that fires schedules, and ends in order on a signal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_a_scheduler_of_its_own_process_fires_and_announces_until_it_is_asked_to_stop(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+async def test_a_scheduler_process_fires_and_announces_until_it_is_stopped(tmp_path: Path, how: signal.Signals) -> None:
     # M-SCHED-01
     (tmp_path / "scheduler.py").write_text(PROGRAM)
     url = f"sqlite:///{tmp_path / 'jobs.db'}"

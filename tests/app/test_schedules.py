@@ -1,4 +1,4 @@
-"""A task on a schedule: typed, with its arguments checked at once, and the same schedule that a queue would make."""
+"""A task on a schedule: typed, with its arguments checked at once, and equal to the schedule of a queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clock() -> HeldClock:
 
 @pytest.fixture
 async def timed_harbor(store_url: str, clock: HeldClock) -> AsyncIterator[Harbor]:
-    """On every store, by a clock that is held."""
+    """A harbor on every store, with a held clock."""
     async with Harbor(store_url, clock=clock) as made:
         yield made
 
@@ -67,7 +67,7 @@ async def test_options_and_calls_say_how_its_jobs_are(harbor: Harbor) -> None:
     assert (called.job.priority, called.job.data) == (7, {"region": "us"})
 
 
-async def test_scheduled_again_by_the_next_start_of_the_program_it_is_as_told_now_and_still_paused(
+async def test_scheduling_again_changes_the_schedule_and_keeps_it_paused(
     timed_harbor: Harbor, clock: HeldClock
 ) -> None:
     @timed_harbor.task
@@ -119,7 +119,7 @@ async def test_what_a_repeated_job_cannot_have_is_refused(harbor: Harbor, option
     assert refusal.value.field == field
 
 
-async def test_what_is_no_task_of_this_harbor_no_repeat_or_no_id_is_refused(harbor: Harbor) -> None:
+async def test_other_tasks_repeats_and_ids_are_refused(harbor: Harbor) -> None:
     other = Harbor("memory://")
 
     @other.task(name="report")
@@ -166,7 +166,7 @@ async def test_in_eager_mode_it_is_checked_and_nothing_is_stored(harbor: Harbor)
         given = await harbor.schedule("nightly", report, HOURLY, "eu")
         assert (given.id, given.job.data, given.next_run_at) == ("nightly", {"region": "eu"}, None)
         with pytest.raises(InvalidArgument):
-            await harbor.schedule("nightly", report, HOURLY)  # type: ignore[call-overload]  # that is the point
+            await harbor.schedule("nightly", report, HOURLY)  # type: ignore[call-overload]  # wrong on purpose
     assert await harbor.queue().get_schedules() == []
 
 

@@ -1,4 +1,4 @@
-"""Tasks: declared once, called as they are, enqueued with options that never collide with their parameters."""
+"""Tasks: declared once, called directly, and enqueued with options that never collide with their parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def events_of(harbor: Harbor) -> list[JobEvent]:
     return await harbor.backend.read_events()
 
 
-# -- declared
+# -- declare
 
 
 async def test_a_task_is_still_its_function(harbor: Harbor) -> None:
@@ -78,7 +78,7 @@ def test_pydantic_is_loaded_by_the_first_task_and_not_before() -> None:
     assert done.stdout.split() == ["False", "True"], done.stderr
 
 
-async def test_two_tasks_of_one_name_are_refused_with_both_places(harbor: Harbor) -> None:
+async def test_two_tasks_with_one_name_are_refused_with_both_places(harbor: Harbor) -> None:
     @harbor.task
     def work() -> None: ...
 
@@ -90,7 +90,7 @@ async def test_two_tasks_of_one_name_are_refused_with_both_places(harbor: Harbor
     assert harbor.tasks["work"] is work
 
 
-async def test_a_module_that_is_loaded_anew_may_declare_its_tasks_again(harbor: Harbor) -> None:
+async def test_a_module_that_is_loaded_again_may_declare_its_tasks_again(harbor: Harbor) -> None:
     def declare() -> Any:
         @harbor.task
         def work() -> None: ...
@@ -132,7 +132,7 @@ async def test_an_option_that_is_wrong_is_refused_where_the_task_is_declared(
     assert not harbor.tasks
 
 
-async def test_what_is_no_function_is_no_task(harbor: Harbor) -> None:
+async def test_only_a_function_can_be_a_task(harbor: Harbor) -> None:
     declare: Any = harbor.task
     for wrong in ("mail", 5, Job, len):
         with pytest.raises(InvalidArgument, match="must be a function"):
@@ -154,7 +154,7 @@ async def test_what_is_no_function_is_no_task(harbor: Harbor) -> None:
         declare(executor="thread")(wait)
 
 
-async def test_annotations_may_name_what_is_local_to_the_function_that_declares(harbor: Harbor) -> None:
+async def test_annotations_may_name_local_types_of_the_declaring_function(harbor: Harbor) -> None:
     from dataclasses import dataclass
 
     @dataclass
@@ -170,7 +170,7 @@ async def test_annotations_may_name_what_is_local_to_the_function_that_declares(
     assert await handle.result() == 3
 
 
-# -- enqueued
+# -- enqueue
 
 
 async def test_an_enqueued_task_is_a_job_with_the_options_of_its_declaration(stored_harbor: Harbor) -> None:
@@ -267,7 +267,7 @@ async def test_a_wrong_argument_stores_nothing(harbor: Harbor) -> None:
     assert await events_of(harbor) == []
 
 
-# -- many
+# -- enqueue many
 
 
 async def test_many_calls_are_stored_in_one_transaction_with_handles_in_order(stored_harbor: Harbor) -> None:
@@ -301,7 +301,7 @@ async def test_a_wrong_call_among_many_stores_none(harbor: Harbor) -> None:
     with pytest.raises(InvalidArgument, match=r"calls\[1\]: is a call of cube; use harbor.enqueue_many"):
         await square.enqueue_many([square.call(1), cube.call(1)])
     with pytest.raises(InvalidArgument, match=r"calls\[0\]: must be square.call\(…\), not 5"):
-        await square.enqueue_many([5])  # type: ignore[list-item]  # that is the point
+        await square.enqueue_many([5])  # type: ignore[list-item]  # wrong on purpose
     with pytest.raises(InvalidArgument, match="job_id: is for one job"):
         await square.options(job_id="j").enqueue_many([square.call(1)])
     with pytest.raises(InvalidArgument, match="connection: is for all calls"):
@@ -326,7 +326,7 @@ async def test_calls_of_several_tasks_are_stored_together_by_the_harbor(harbor: 
         await harbor.enqueue_many(wrong)
 
 
-async def test_no_calls_at_all_are_no_job(harbor: Harbor) -> None:
+async def test_an_empty_list_of_calls_stores_no_job(harbor: Harbor) -> None:
     @harbor.task
     def work() -> None: ...
 
@@ -403,7 +403,7 @@ async def test_a_harbor_takes_a_backend_and_closes_it_with_its_last_queue() -> N
         Harbor(connect("memory://"), busy_seconds=1)
 
 
-async def test_after_the_end_whatever_is_asked_of_a_harbor_is_refused_and_speaks_of_the_harbor(harbor: Harbor) -> None:
+async def test_a_closed_harbor_refuses_every_call_and_names_the_harbor(harbor: Harbor) -> None:
     @harbor.task
     def work() -> None: ...
 
@@ -451,7 +451,7 @@ async def test_a_closed_harbor_can_be_entered_again_and_works_as_before(store_ur
         assert await handle.result(timeout=30) == 6
         assert await flow.result(timeout=30) == 8
         await worker.close()
-        if store_url == "memory://":  # each entry has a store of its own, as a test expects it
+        if store_url == "memory://":  # each entry opens a new store
             with pytest.raises(JobNotFound):
                 await first.job()
         else:
@@ -495,7 +495,7 @@ async def test_only_the_outermost_entry_closes_a_harbor() -> None:
         await work.enqueue()
 
 
-async def test_a_harbor_created_with_a_backend_cannot_be_opened_again_and_says_what_to_do() -> None:
+async def test_a_harbor_with_a_closed_backend_cannot_be_entered_again() -> None:
     # S3
     harbor = Harbor(connect("memory://"))
     await harbor.close()

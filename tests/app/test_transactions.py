@@ -1,4 +1,4 @@
-"""A task is enqueued inside the caller's own transaction: it exists if and only if that commits."""
+"""A task is enqueued in the caller's transaction: it exists only if that commits."""
 
 from __future__ import annotations
 

@@ -198,11 +198,11 @@ SPOILED = {
     "spark_jobs/spark_jobs.py": ("report.enqueue(1_000_000)", 'report.enqueue("1_000_000")'),
     "django_view/shop.py": ('enqueue_sync(name=request.POST["name"])', 'enqueue_sync(nmae=request.POST["name"])'),
 }
-"""In each example, a call and the same call with an argument that is wrong."""
+"""In each example, a call and the same call with a wrong argument."""
 
 
 class Checked:
-    """What mypy --strict says of all pages at once: one run is a matter of seconds, and each of them would be one."""
+    """The output of mypy --strict for all pages at once: one run takes seconds, and so would each single one."""
 
     def __init__(self, workdir: Path) -> None:
         pages = {"right.py": RIGHT, "wrong.py": WRONG}
@@ -213,20 +213,20 @@ class Checked:
         for name, text in pages.items():
             (workdir / name).parent.mkdir(parents=True, exist_ok=True)
             (workdir / name).write_text(text, encoding="utf-8")
-        settings = ("--strict", "--config-file", str(ROOT / "pyproject.toml"))  # and the cache that `make check` left
+        settings = ("--strict", "--config-file", str(ROOT / "pyproject.toml"))  # and the cache of `make check`
         command = [sys.executable, "-m", "mypy", *settings, "--no-error-summary", str(workdir), str(ROOT / "examples")]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 1, done.stdout + done.stderr
         self.told = done.stdout
 
     def errors(self, page: str) -> list[tuple[int, str]]:
-        """Line and code of each error in this file, by the end of its path: a cache tells the path of last time."""
+        """Return line and code of each error in this file, by the end of its path: a cache may keep an older path."""
         found = ERROR.finditer(self.told)
         return [(int(one["line"]), one["code"]) for one in found if f"/{one['file']}".endswith(f"/{page}")]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)  # where nobody has run the type checker yet, it reads the libraries first
+@pytest.mark.timeout(240)  # without a cache the type checker reads the libraries first
 def test_right_calls_have_the_types_of_their_task_and_each_wrong_one_is_an_error(tmp_path: Path) -> None:
     checked = Checked(tmp_path / "spoiled")
     assert checked.errors("spoiled/right.py") == [], checked.told
@@ -244,7 +244,7 @@ def test_right_calls_have_the_types_of_their_task_and_each_wrong_one_is_an_error
         assert checked.errors(f"examples/{example}") == [], checked.told
 
 
-def test_every_example_that_calls_tasks_has_a_call_that_is_spoiled_here() -> None:
+def test_every_example_that_calls_tasks_has_a_wrong_call_here() -> None:
     programs = [(program, program.read_text(encoding="utf-8")) for program in (ROOT / "examples").glob("*/*.py")]
     assert set(SPOILED) == {
         f"{program.parent.name}/{program.name}"

@@ -1,4 +1,4 @@
-"""For users' tests: jobs run to the end at a call, or where they are enqueued."""
+"""Tests of applications: jobs run to the end in one call, or where they are enqueued."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from longshore.core.errors import InvalidArgument, JobFailed
 # -- run until empty
 
 
-async def test_what_jobs_enqueue_is_run_too(stored_harbor: Harbor) -> None:
+async def test_jobs_enqueued_by_jobs_are_run_too(stored_harbor: Harbor) -> None:
     @stored_harbor.task
     async def count_down(number: int) -> None:
         if number:
@@ -39,7 +39,7 @@ async def test_a_def_in_a_thread_may_enqueue_too(harbor: Harbor) -> None:
     assert await harbor.run_until_empty() == 4
 
 
-async def test_what_is_not_due_is_left_until_its_time() -> None:
+async def test_jobs_that_are_not_due_are_left() -> None:
     clock = HeldClock()
     async with Harbor("memory://", clock=clock) as harbor:
 
@@ -67,7 +67,7 @@ async def test_a_paused_queue_is_left_alone(harbor: Harbor) -> None:
     assert await harbor.run_until_empty() == 0
 
 
-def test_it_runs_without_an_event_loop_too_also_async_tasks() -> None:
+def test_it_runs_without_an_event_loop_including_async_tasks() -> None:
     with Harbor("memory://") as harbor:
 
         @harbor.task

@@ -1,4 +1,4 @@
-"""The program of a worker: a real process that is asked to stop, and ends in order."""
+"""A worker program: a real process that ends in order on a signal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-async def test_a_worker_that_is_asked_to_stop_finishes_what_runs_and_leaves_the_rest(tmp_path: Path) -> None:
+async def test_a_stopped_worker_finishes_running_jobs_and_claims_no_more(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     async with Harbor(url) as harbor:
@@ -48,7 +48,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_what_runs_and_leaves_the_
             while (await first.job()).progress != "begun":
                 await harbor.backend.wait_for_change(1)
         program.send_signal(signal.SIGTERM)
-        gone_on.touch()  # the job ends only after the worker was asked to
+        gone_on.touch()  # the job ends only after the stop signal
         assert await program.wait() == 0
         assert await first.result(timeout=0) == "finished"
         job = await second.job()
@@ -109,7 +109,7 @@ async def test_a_harbor_made_before_a_fork_and_not_used_until_then_serves_parent
     store_url: str, tmp_path: Path
 ) -> None:  # as in gunicorn --preload
     if store_url.startswith("memory:"):
-        pytest.skip("nobody else can open this store")
+        pytest.skip("no other process can open this store")
     program = await asyncio.create_subprocess_exec(sys.executable, "-c", PREFORKING, store_url)
     assert await asyncio.wait_for(program.wait(), 40) == 0
     async with Harbor(store_url) as harbor:

@@ -21,7 +21,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir() if not file.name.endswith(("-wal", "-shm", "-wake")))
 
 
-async def test_a_backup_made_while_others_write_comes_to_an_end_and_is_one_moment_of_the_queue(tmp_path: Path) -> None:
+async def test_a_backup_made_during_writes_ends_and_is_one_moment_of_the_queue(tmp_path: Path) -> None:
     path, copied_to = tmp_path / "jobs.db", tmp_path / "copy.db"
     async with SQLiteBackend(path) as backend:
         for start in range(0, LARGE, 1_000):

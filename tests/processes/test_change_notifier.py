@@ -20,7 +20,7 @@ def touch(name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["a datagram", "looking"])
-async def test_a_commit_of_another_process_wakes_whoever_waits_here(how: str, tmp_path: Path) -> None:
+async def test_a_commit_of_another_process_wakes_a_waiting_caller(how: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     if how == "looking":
         touch(f"{path}-wake")  # a file in place of the folder for the sockets
@@ -57,7 +57,7 @@ async def test_a_cursor_shows_at_once_what_another_process_wrote_before_the_wait
         assert await backend.wait_for_change(LONG, after=cursor)
 
 
-async def test_a_process_that_was_killed_while_it_waited_is_no_burden_to_the_others(tmp_path: Path) -> None:
+async def test_a_process_killed_while_it_waits_does_not_affect_the_others(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))

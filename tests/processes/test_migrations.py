@@ -15,7 +15,7 @@ from tests.processes.process_group import ProcessGroup
 from tests.processes.store_process import SQLITE_MIGRATIONS
 
 
-def test_many_who_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> None:
+def test_many_processes_that_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with ProcessGroup(path) as processes:
         hands = [processes.hire("writer", f"hand{number}", "3") for number in range(6)]

@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_many_who_open_an_empty_database_at_once_all_find_it_ready(server: Server) -> None:
+def test_many_processes_that_open_an_empty_database_at_once_all_find_it_ready(server: Server) -> None:
     with ProcessGroup(server.create_database("empty")) as processes:
         hands = [processes.hire("writer", f"hand{number}", "3") for number in range(8)]
         for hand in hands:
@@ -73,7 +73,7 @@ def test_a_postgres_migration_killed_between_two_statements_is_completed_by_the_
     print(f"{len(points) if proving else 3} of {statements} statements, seed {seed}")
 
 
-async def test_an_old_process_is_told_to_upgrade_as_soon_as_it_connects_anew(postgres_url: str) -> None:
+async def test_an_old_process_must_upgrade_when_it_connects_again(postgres_url: str) -> None:
     async with connect(postgres_url) as backend:
         await backend.enqueue_job(Job(id="before", type="t"))
         with connect_to(postgres_url) as session:

@@ -84,7 +84,7 @@ def test_every_job_is_done_although_remote_workers_and_their_server_are_killed(
     assert all(job.retry_count == 0 for job in stored.values())
 
 
-def test_what_a_killed_remote_worker_held_comes_back_with_its_lease(server: Served) -> None:
+def test_the_jobs_of_a_killed_remote_worker_are_reclaimed_when_its_lease_expires(server: Served) -> None:
     """F01."""
     add(server.url, [Job(id="a", type="until killed")])
     with ProcessGroup(server.address) as processes:

@@ -28,7 +28,7 @@ from longshore.runtime.supervisor import Supervisor
 from tests.processes.supervised import long_job
 from tests.runtime.working import until
 
-ASKED = "asked to stop: running jobs may end, and no more are taken; ask again to drop them"
+STOPPING = "stopping: running jobs may end, and no more are claimed; send the signal again to drop them"
 """The output of an orderly stop without logging set up."""
 ROOT = Path(__file__).parents[2]
 PATIENCE = 30
@@ -166,7 +166,7 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_stay(parents: list[
     assert sorted(line[1] for line in parent.told if line[0] == "closing") == sorted([second, third])
 
 
-def test_pauses_grow_while_processes_go_on_dying(parents: list[Parent]) -> None:
+def test_pauses_grow_while_processes_keep_dying(parents: list[Parent]) -> None:
     parent = supervised(parents, "kills_itself", processes=1, first_pause=0.01, longest_pause=0.05)
     pauses = [parent.complained("another one starts in").split()[-2] for _ in range(5)]
     assert pauses == ["0.01", "0.02", "0.04", "0.05", "0.05"]
@@ -174,7 +174,7 @@ def test_pauses_grow_while_processes_go_on_dying(parents: list[Parent]) -> None:
     assert parent.exit_code() == 0
 
 
-def test_a_pause_ends_when_the_parent_is_asked_to_stop(parents: list[Parent]) -> None:
+def test_a_pause_ends_when_the_parent_is_stopped(parents: list[Parent]) -> None:
     parent = supervised(parents, "kills_itself", processes=1, first_pause=600, longest_pause=600)
     parent.complained("another one starts in 600 seconds")
     parent.signal(signal.SIGINT)
@@ -192,7 +192,7 @@ def test_a_signal_to_the_whole_group_is_one_request_and_leaves_no_traceback(
     os.killpg(parent.process.pid, number)
     assert parent.exit_code() == 0
     assert [line[2:] for line in parent.told if line[0] == "closing"] == [[False, 7.0]] * 2
-    assert set(parent.complained("").splitlines()) <= {ASKED}
+    assert set(parent.complained("").splitlines()) <= {STOPPING}
 
 
 def test_the_second_signal_kills(parents: list[Parent]) -> None:
@@ -266,7 +266,7 @@ def test_the_first_signal_ends_a_worker_in_order(parents: list[Parent], number: 
     parent.signal(number)
     assert parent.exit_code() == 0
     assert parent.told[-1][2:] == [False, 10]
-    assert set(parent.complained("").splitlines()) <= {ASKED}
+    assert set(parent.complained("").splitlines()) <= {STOPPING}
 
 
 def test_the_second_signal_ends_it_by_force(parents: list[Parent]) -> None:
@@ -277,7 +277,7 @@ def test_the_second_signal_ends_it_by_force(parents: list[Parent]) -> None:
     parent.signal(signal.SIGINT)
     assert parent.heard("closing")[1] is True
     assert parent.exit_code() == 128 + signal.SIGINT
-    assert set(parent.complained("").splitlines()) <= {ASKED}
+    assert set(parent.complained("").splitlines()) <= {STOPPING}
 
 
 def test_the_third_signal_ends_what_blocks_the_event_loop(parents: list[Parent]) -> None:
@@ -296,14 +296,14 @@ def test_an_async_def_is_cancelled_by_the_first_signal(parents: list[Parent]) ->
     parent.signal(signal.SIGINT)
     parent.heard("cleaned up")
     assert parent.exit_code() == 0
-    assert set(parent.complained("").splitlines()) <= {ASKED}
+    assert set(parent.complained("").splitlines()) <= {STOPPING}
 
 
 # --- real workers with jobs ---
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-async def test_workers_hand_back_what_does_not_end_within_the_grace_uncharged(
+async def test_workers_release_jobs_that_do_not_end_within_the_grace(
     parents: list[Parent], isolated: bool, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -386,7 +386,7 @@ async def test_if_the_store_is_unreachable_the_leases_of_a_dead_worker_expire(
         )
         runner = parent.heard("running")[0]
         os.kill(runner, signal.SIGKILL)
-        assert parent.complained("could not be ended")
+        assert parent.complained("cannot end the leases")
         assert parent.heard("running")[0] != runner
         assert (await backend.get_job("long")).crashes == 1
         parent.signal(signal.SIGTERM)
@@ -431,7 +431,7 @@ async def test_jobs_that_end_within_the_grace_are_recorded(parents: list[Parent]
 
 
 @pytest.mark.parametrize(("before", "after"), [(gc.get_threshold()[0], 10_000), (900, 900)])
-def test_a_process_that_serves_takes_what_it_loaded_out_of_the_collectors_rounds(before: int, after: int) -> None:
+def test_a_serving_process_freezes_its_modules_and_tunes_the_collector(before: int, after: int) -> None:
     """A threshold that the user has set stays; afterwards the old state is restored."""
     script = (
         "import gc\n"

@@ -201,7 +201,7 @@ def test_rolling_restarts_under_load_lose_nothing_and_charge_no_job_a_crash(url:
         print(f"{restarts} restarts, {len(stored)} jobs, {history.events} events")
 
 
-def test_a_job_that_outlasts_the_grace_is_handed_back_uncharged(url: str) -> None:
+def test_a_job_that_outlasts_the_grace_is_released_without_a_counted_attempt(url: str) -> None:
     """F20, with a short grace."""
     add(url, [Job(id="j", type="long", max_attempts=1, max_crashes=0)])
     with ProcessGroup(url) as processes:
@@ -265,7 +265,7 @@ def test_a_poison_job_takes_down_its_own_process_only_and_is_buried_with_its_las
     assert all(job.crashes == 0 for job in stored.values())
 
 
-def test_a_job_that_hangs_in_c_is_killed_at_its_timeout_and_the_worker_goes_on(url: str) -> None:
+def test_a_job_that_hangs_in_c_is_killed_at_its_timeout_and_the_worker_continues(url: str) -> None:
     """F19."""
     add(url, [Job(id="j", type="hangs", timeout=0.5, max_attempts=1), *many(10, "plain")])
     with ProcessGroup(url) as processes:

@@ -1,4 +1,4 @@
-"""The stores every test of the runtime runs on, and the clock that a test may hold still."""
+"""The stores of the runtime tests, and a clock that a test may hold."""
 
 from collections.abc import AsyncIterator, Callable
 
@@ -12,18 +12,18 @@ from longshore.runtime.queue import Queue
 from longshore.testing.conformance.scenarios import audit
 
 OpenBackend = Callable[[], Backend]
-"""Opens one more backend on the test's store, as another process would; all of them are closed when the test ends."""
+"""Opens one more backend on the test's store, as another process would; all are closed when the test ends."""
 
 
 @pytest.fixture
 def clock() -> HeldClock:
-    """The store's clock, held still: a test that asks for it gets backends that live by it, others by the real time."""
+    """The store's clock, held: backends of a test that requests it use it, others use the real time."""
     return HeldClock()
 
 
 @pytest.fixture
 async def open_backend(store_url: str, request: pytest.FixtureRequest) -> AsyncIterator[OpenBackend]:
-    """A callable that opens one more backend on the same store."""
+    """Return a function that opens one more backend on the same store."""
     held = request.getfixturevalue("clock") if "clock" in request.fixturenames else None
     opened: list[Backend] = []
 
@@ -38,7 +38,7 @@ async def open_backend(store_url: str, request: pytest.FixtureRequest) -> AsyncI
 
 @pytest.fixture
 async def backend(open_backend: OpenBackend) -> AsyncIterator[Backend]:
-    """The backend under test; the whole log and the counts are audited after each test, even if a queue closed it."""
+    """The backend under test; its log and counts are audited after each test, even if a queue closed it."""
     opened = open_backend()
     yield opened
     try:
@@ -52,15 +52,15 @@ async def backend(open_backend: OpenBackend) -> AsyncIterator[Backend]:
 
 @pytest.fixture
 async def other_backend(backend: Backend, open_backend: OpenBackend) -> Backend:
-    """A second backend on the same store, as another process has it; skips where a store cannot be shared."""
+    """A second backend on the same store, as in another process; skips stores that cannot be shared."""
     if not backend.capabilities.shared:
-        pytest.skip("nobody else can open this store")
+        pytest.skip("no other process can open this store")
     return open_backend()
 
 
 @pytest.fixture
 async def queue(backend: Backend) -> AsyncIterator[Queue]:
-    """A queue that sees all jobs; its end leaves the backend open for the audit, as another queue is open on it."""
+    """A queue that sees all jobs; the backend stays open for the audit, because another queue is open on it."""
     keeper = Queue(backend)
     opened = Queue(backend)
     yield opened
@@ -70,7 +70,7 @@ async def queue(backend: Backend) -> AsyncIterator[Queue]:
 
 @pytest.fixture
 async def mail(backend: Backend, queue: Queue) -> AsyncIterator[Queue]:
-    """The queue named "mail", beside the one that sees all."""
+    """The queue "mail", beside the one that sees all."""
     opened = Queue(backend, "mail")
     yield opened
     await opened.close()

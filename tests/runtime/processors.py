@@ -1,4 +1,4 @@
-"""Functions that child processes import by name: well-behaved ones, and poison."""
+"""Functions that child processes import by name: normal ones, and poison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAP = threading.Event()
 
 
 def _told(job: RunningJob, *pids: int) -> None:
-    """Lets the test know that the job is there, and which processes are its."""
+    """Write a file that shows the test that the job has started, with the pids of its processes."""
     Path(job.data).write_text(" ".join(map(str, (os.getpid(), *pids))) + "\n", encoding="ascii")
 
 
@@ -114,7 +114,7 @@ async def waits_soon(job: RunningJob) -> Any:
 
 
 def ignores_all(job: RunningJob) -> Any:
-    """Masks every signal it can, starts processes of its own, and hangs in C without letting a thread run."""
+    """Mask every signal, start processes, and hang in C without letting a thread run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     started = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     _told(job, started.pid)
@@ -122,7 +122,7 @@ def ignores_all(job: RunningJob) -> Any:
 
 
 def bombs(job: RunningJob) -> Any:
-    """A fork bomb with a short fuse: its processes stay until somebody ends them."""
+    """Start processes that stay until they are killed."""
     pids = []
     for _ in range(20):
         pids.append(os.fork())
@@ -218,7 +218,7 @@ def closes_everything_and_opens_files(job: RunningJob) -> Any:
 
 
 def scribbles_on_the_line(job: RunningJob) -> Any:
-    for descriptor in range(3, 1024):  # the line has the number it has in the worker
+    for descriptor in range(3, 1024):  # the channel has the same descriptor as in the worker
         try:
             os.write(descriptor, b"scribble" * 100)
         except OSError:

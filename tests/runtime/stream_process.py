@@ -14,12 +14,12 @@ SHORT_LEASE = 2.0
 
 
 def tell(what: str, *values: Any) -> None:
-    """One line, past all buffers."""
+    """Write one line, unbuffered."""
     os.write(1, (json.dumps([what, *values]) + "\n").encode())
 
 
 async def work(url: str, name: str) -> None:
-    """Completes what comes, but holds jobs of the type "hold"; tells of cancellations; ends when its input does."""
+    """Complete jobs, but hold those of the type "hold"; report cancellations; end with the input."""
     async with Queue(connect(url)) as queue:
         stream = queue.stream_jobs(name, max_assigned_jobs=3, lease=SHORT_LEASE)
         stream.on_cancel(lambda job_id: tell("cancelled", job_id))
@@ -40,7 +40,7 @@ async def consume(queue: Queue, stream: Any) -> None:
 
 
 async def leave_everything_open(url: str, name: str) -> None:
-    """Ends as a careless program does: with a stream open that nobody consumes, and a queue that nobody closes."""
+    """Exit like a careless program: with an open stream without a consumer, and an open queue."""
     queue = Queue(connect(url))
     stream = queue.stream_jobs(name)
     stream.start()
@@ -58,7 +58,7 @@ async def use_once(url: str, name: str) -> None:
 
 
 def fork(url: str, name: str) -> None:
-    """Uses a stream, forks, and uses streams on both sides: the child has none of the parent's threads."""
+    """Use a stream, fork, and use streams on both sides: the child has none of the parent's threads."""
     asyncio.run(use_once(url, f"{name} before"))
     child = os.fork()
     if child == 0:

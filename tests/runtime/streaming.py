@@ -1,4 +1,4 @@
-"""What tests of streams share: taking what comes, waiting for what must come, and proofs that something did not."""
+"""Helpers for tests of streams: receive jobs, wait for conditions, and show that something did not happen."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.scenarios import log_of, new_job
 
 PATIENCE = 25
-"""Seconds to wait for what must come, on a machine that has much else to do."""
+"""Seconds to wait for a condition, on a busy machine."""
 
 
 async def eventually(holds: Callable[[], Any], within: float = PATIENCE) -> None:
-    """Waits until the condition, sync or async, holds."""
+    """Wait until the condition, sync or async, holds."""
     async with asyncio.timeout(within):
         while True:
             answer = holds()
@@ -33,12 +33,12 @@ async def eventually(holds: Callable[[], Any], within: float = PATIENCE) -> None
 
 
 async def add(queue: Queue | Backend, /, *job_ids: str, **fields: Any) -> None:
-    """Enqueues new jobs in one call."""
+    """Enqueue new jobs in one call."""
     await queue.enqueue_jobs([new_job(job_id, **fields) for job_id in job_ids])
 
 
 async def receive(stream: JobStream, count: int = 1, within: float = PATIENCE) -> list[Job]:
-    """The next jobs of the stream: exactly so many, in as many batches as they come in."""
+    """Return exactly this many next jobs of the stream, in any number of batches."""
     jobs: list[Job] = []
     async with asyncio.timeout(within):
         while len(jobs) < count:
@@ -48,7 +48,7 @@ async def receive(stream: JobStream, count: int = 1, within: float = PATIENCE) -
 
 
 async def receive_ids(stream: JobStream, count: int = 1, within: float = PATIENCE) -> list[str]:
-    """The same, by id."""
+    """Do the same, by id."""
     return [job.id for job in await receive(stream, count, within)]
 
 
@@ -58,13 +58,13 @@ async def are(backend: Backend | Queue, status: JobStatus, job_ids: Sequence[str
 
 
 async def until_held(queue: Queue, stream: JobStream, *job_ids: str) -> None:
-    """Waits until the stream knows that it holds these: their claim stands in the store a moment earlier."""
+    """Wait until the stream holds these jobs: the store has their claim a moment earlier."""
     registry = registry_of(queue.backend)
     await eventually(lambda: not registry.not_held(stream, job_ids))
 
 
 async def until_lease_vanished(stream: JobStream, job_id: str) -> None:
-    """Waits until the stream has noticed that the store holds no lease of this job for it."""
+    """Wait until the stream has noticed that it lost the lease of this job."""
     await eventually(lambda: not stream._keeper.keeps(job_id), within=8)  # the next renewal is after ten seconds
 
 
@@ -84,7 +84,7 @@ async def others_get(queue: Queue, *job_ids: str) -> None:
 
 
 async def most_held(backend: Backend) -> Counter[str]:
-    """By the log: how many jobs each assignee held at most at a time."""
+    """Return the most jobs that each assignee held at a time, by the log."""
     holders: dict[str, str] = {}
     held: Counter[str] = Counter()
     most: Counter[str] = Counter()
@@ -110,7 +110,7 @@ class Claim(NamedTuple):
 
 
 def count_claims(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
-    """Grows with every call of dequeue_jobs from now on, whoever makes it."""
+    """Record every call of dequeue_jobs from now on."""
     claims: list[Claim] = []
     dequeue = backend.dequeue_jobs
 
@@ -124,5 +124,5 @@ def count_claims(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> list[Clai
 
 
 def never_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams look when they are told to, and at no other time: what arrives was pushed."""
+    """Disable polling, so that jobs arrive only by notifications."""
     monkeypatch.setattr(streams, "POLL_SECONDS", 3600)

@@ -1,4 +1,4 @@
-"""Jobs added with options: what each one does, which are refused, and what a repeat answers."""
+"""Jobs added with options: the effect of each, refusals, and repeated calls."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_a_backoff_is_written_in_several_ways(queue: Queue, given: Any, ke
         ("job_id", {"job_id": ""}),
         ("priority", {"priority": "high"}),
         ("delay", {"delay": -5}),
-        ("run_at", {"run_at": datetime(2026, 1, 1)}),  # noqa: DTZ001 - that it has no time zone is the point
+        ("run_at", {"run_at": datetime(2026, 1, 1)}),  # noqa: DTZ001 - without a time zone on purpose
         ("expires_at", {"expires_at": "tomorrow"}),
         ("lifo", {"lifo": 1}),
         ("tags", {"tags": "eu"}),
@@ -164,7 +164,7 @@ async def test_a_backoff_is_written_in_several_ways(queue: Queue, given: Any, ke
         ("repeat", {"repeat": "daily"}),
         ("type", {"type": ""}),
         ("data.to[1]", {"data": {"to": ["a", {1, 2}]}}),
-        ("data.when", {"data": {"when": datetime(2026, 1, 1)}}),  # noqa: DTZ001 - any datetime is no JSON
+        ("data.when", {"data": {"when": datetime(2026, 1, 1)}}),  # noqa: DTZ001 - a datetime is not JSON
         ("data", {"data": {1: 2}}),
         ("data.share", {"data": {"share": float("nan")}}),
     ],
@@ -219,7 +219,7 @@ async def test_an_ended_job_is_removed_or_the_latest_few_are_kept(
         await queue.complete_job(good.id)
         bad = await queue.add("bad", remove_on_fail=keep, job_id=f"bad {number}")
         await claim(backend)
-        await queue.fail_job(bad.id, "not for good")
+        await queue.fail_job(bad.id, "not final")
         await claim(backend)
         await queue.bury_job(bad.id, "for good")
         assert await story(backend, bad.id) == [
@@ -250,7 +250,7 @@ async def test_a_job_with_dependencies_waits_for_them(queue: Queue, backend: Bac
     assert (await queue.get_job(second.id)).status is S.INITIAL_PENDING
 
 
-async def test_an_id_in_use_answers_with_its_job_and_nothing_is_told(queue: Queue, backend: Backend) -> None:
+async def test_an_id_in_use_returns_its_job_and_writes_no_event(queue: Queue, backend: Backend) -> None:
     # M-OPT-07 X-112
     first = await queue.add("email", {"to": "ada"}, job_id="one")
     async with nothing_changes(backend):
@@ -261,7 +261,7 @@ async def test_an_id_in_use_answers_with_its_job_and_nothing_is_told(queue: Queu
     assert (await queue.add("email", job_id="one")).status is S.COMPLETED
 
 
-async def test_two_who_add_one_id_at_once_get_one_job(queue: Queue, backend: Backend) -> None:
+async def test_two_callers_that_add_one_id_at_once_get_one_job(queue: Queue, backend: Backend) -> None:
     # M-OPT-07 X-112
     jobs = await asyncio.gather(*(queue.add("email", number, job_id="one") for number in range(8)))
     assert len({job.uid for job in jobs}) == 1
@@ -281,10 +281,10 @@ async def test_an_idempotency_key_answers_with_the_first_job(queue: Queue, mail:
     first = await queue.add("email", {"to": "ada"}, idempotency_key="order 7")
     async with nothing_changes(backend):
         assert await queue.add("email", {"to": "bob"}, idempotency_key="order 7") == first
-    assert (await mail.add("email", idempotency_key="order 7")).id != first.id  # a key is one of its queue
+    assert (await mail.add("email", idempotency_key="order 7")).id != first.id  # a key belongs to its queue
 
 
-async def test_the_key_of_a_removed_job_answers_with_what_is_left_of_it(queue: Queue, backend: Backend) -> None:
+async def test_the_key_of_a_removed_job_returns_its_remaining_record(queue: Queue, backend: Backend) -> None:
     # M-QUE-02
     first = await queue.add("email", {"to": "ada"}, idempotency_key="order 7")
     await claim(backend)
@@ -384,12 +384,12 @@ async def test_what_a_repeated_job_cannot_have_is_refused(
     await refused(backend, queue.add("report", repeat=Repeat(every=60), **options), field=field)
 
 
-# -- inside the caller's own transaction
+# -- in the caller's transaction
 
 
 @asynccontextmanager
 async def transaction_of(backend: Backend, url: str, *, commits: bool) -> AsyncIterator[object]:
-    """A connection of the caller's with a transaction open, which ends as told."""
+    """A connection of the caller with an open transaction, which ends as requested."""
     ending = "COMMIT" if commits else "ROLLBACK"
     if isinstance(backend, SQLiteBackend):
         connection = backend.new_connection()

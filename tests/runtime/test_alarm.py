@@ -1,4 +1,4 @@
-"""Delayed and retried jobs start when their time comes, not at the next poll, whoever delayed them."""
+"""Delayed and retried jobs start when they are due, not at the next poll."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.runtime.streaming import never_poll, receive
 from tests.runtime.working import comes_to, until, working
 
 SELDOM = 60
-"""A poll that a test never sees."""
+"""A poll interval longer than any test."""
 AT_ONCE = seconds(5)
-"""On a busy machine; the next poll would come long after."""
+"""Seconds on a busy machine; the next poll would be much later."""
 
 
 async def do(_: RunningJob) -> None:
@@ -33,9 +33,7 @@ def elsewhere(backend: Backend, open_backend: OpenBackend) -> Backend:
     return open_backend() if backend.capabilities.shared else backend
 
 
-async def test_a_job_that_somebody_delays_starts_when_its_time_comes(
-    queue: Queue, backend: Backend, open_backend: OpenBackend
-) -> None:
+async def test_a_delayed_job_starts_when_it_is_due(queue: Queue, backend: Backend, open_backend: OpenBackend) -> None:
     # M-OPT-02
     other = Queue(elsewhere(backend, open_backend))
     async with working(queue, do, poll_interval=SELDOM):
@@ -45,7 +43,7 @@ async def test_a_job_that_somebody_delays_starts_when_its_time_comes(
     await other.close()
 
 
-async def test_a_job_that_somebody_gives_back_for_later_starts_when_its_time_comes(
+async def test_a_job_released_for_later_starts_when_it_is_due(
     queue: Queue, backend: Backend, open_backend: OpenBackend
 ) -> None:
     other = elsewhere(backend, open_backend)
@@ -57,9 +55,7 @@ async def test_a_job_that_somebody_gives_back_for_later_starts_when_its_time_com
         assert moment(job.finalized_at) - moment(job.run_at) < AT_ONCE
 
 
-async def test_a_job_that_was_delayed_before_anybody_looked_starts_when_its_time_comes(
-    queue: Queue, backend: Backend
-) -> None:
+async def test_a_job_delayed_before_the_first_claim_starts_when_it_is_due(queue: Queue, backend: Backend) -> None:
     added = await queue.add("a", delay=0.3)
     async with working(queue, do, poll_interval=SELDOM, queues=["default"]):
         job = await comes_to(backend, added.id)
@@ -79,7 +75,7 @@ async def test_a_stream_hands_over_a_delayed_job_when_its_time_comes(
     await other.close()
 
 
-async def test_a_clock_that_stands_still_just_before_the_time_makes_nobody_run_in_circles(
+async def test_a_clock_that_stops_just_before_a_planned_time_causes_no_busy_loop(
     queue: Queue, backend: Backend, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = looks = 0
@@ -93,7 +89,7 @@ async def test_a_clock_that_stands_still_just_before_the_time_makes_nobody_run_i
     async def looking(*args: object, **kwargs: object) -> object:
         nonlocal looks
         looks += 1
-        return await turn(*args, **kwargs)  # type: ignore[arg-type]  # whatever it was given
+        return await turn(*args, **kwargs)  # type: ignore[arg-type]  # passed on unchanged
 
     monkeypatch.setattr(backend, "next_due", asking)
     monkeypatch.setattr(backend, "settle_and_dequeue", looking)

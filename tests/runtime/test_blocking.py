@@ -1,4 +1,4 @@
-"""The same verbs without an event loop: done when they return; a caller's connection stays in the caller's thread."""
+"""Blocking operations: done when they return; a caller's connection stays in the caller's thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IN_TIME = 20
 
 @pytest.fixture
 def blocking(store_url: str) -> Iterator[SyncQueue]:
-    """A queue in code that has no event loop."""
+    """A queue in code without an event loop."""
     with Queue(connect(store_url)).sync as opened:
         yield opened
 
@@ -42,7 +42,7 @@ def blocking(store_url: str) -> Iterator[SyncQueue]:
 def test_every_verb_of_a_queue_is_there_with_the_same_arguments() -> None:
     # Q-API-01
     verbs = [name for name, _ in inspect.getmembers(Queue, inspect.isfunction) if not name.startswith("_")]
-    verbs.remove("register_worker")  # which is for workers, and they need a loop
+    verbs.remove("register_worker")  # for workers, which need a loop
     for verb in verbs:
         ours, theirs = getattr(SyncQueue, verb), getattr(Queue, verb)
         assert not inspect.iscoroutinefunction(ours), verb
@@ -127,7 +127,7 @@ def test_a_listener_is_a_plain_function_in_another_thread(blocking: SyncQueue) -
 def test_slow_listeners_hold_up_neither_one_another_nor_the_closing(store_url: str) -> None:
     go_on, heard = threading.Event(), threading.Event()
     with Queue(connect(store_url)).sync as queue:
-        slow = min(32, (os.cpu_count() or 1) + 4)  # as many threads as an event loop has of its own
+        slow = min(32, (os.cpu_count() or 1) + 4)  # as many threads as an event loop has
         unsubscribe = [queue.on("job.added", lambda _: go_on.wait(IN_TIME)) for _ in range(slow)]
         queue.on("job.added", lambda _: heard.set())
         queue.add("x")
@@ -142,16 +142,16 @@ def test_slow_listeners_hold_up_neither_one_another_nor_the_closing(store_url: s
     while any(thread.name == "longshore-listener" for thread in threading.enumerate()):
         assert time.perf_counter() < until, "the threads of listeners end with them"
         pause.wait(0.01)
-    assert len(unsubscribe) == slow  # though these are kept
+    assert len(unsubscribe) == slow  # they are kept
 
 
 class Interrupted(Exception):
-    """By a signal."""
+    """Raised by a signal handler."""
 
 
 @contextmanager
 def interrupted_soon() -> Iterator[None]:
-    """The block is interrupted by a signal, as a web server's timeout does it."""
+    """Interrupt the block by a signal, like the timeout of a web server."""
 
     def interrupt(*_: object) -> None:
         raise Interrupted
@@ -180,7 +180,7 @@ def test_an_exception_raised_into_the_waiting_thread_calls_the_work_off() -> Non
     assert called_off.wait(IN_TIME)
 
 
-def test_a_batch_nobody_stayed_to_take_is_handed_over_next_time_or_given_back(blocking: SyncQueue) -> None:
+def test_an_undelivered_batch_is_delivered_next_time_or_released(blocking: SyncQueue) -> None:
     with blocking.stream_jobs("w", max_assigned_jobs=5) as stream:
         with interrupted_soon():
             next(stream)
@@ -221,14 +221,14 @@ def test_many_threads_use_one_queue(blocking: SyncQueue) -> None:
     assert blocking.count_jobs()[S.INITIAL_PENDING] == 40
 
 
-# -- inside the caller's own transaction
+# -- in the caller's transaction
 
 KINDS = ("driver", "sqlalchemy connection", "sqlalchemy session")
 
 
 @contextmanager
 def transaction_of(backend: Backend, url: str, kind: str, *, commits: bool) -> Iterator[object]:
-    """A connection of the caller's with a transaction open, which ends as told."""
+    """A connection of the caller with an open transaction, which ends as requested."""
     if isinstance(backend, SQLiteBackend):
         connection = backend.new_connection()
         connection.execute("BEGIN IMMEDIATE")
@@ -293,7 +293,7 @@ def test_the_callers_connection_is_used_by_the_callers_thread_alone(tmp_path: An
     assert isinstance(connection, apsw.Connection)
 
 
-async def test_a_connection_of_an_event_loop_is_refused_with_the_way_out(postgres_url: str) -> None:
+async def test_an_async_connection_is_refused_with_advice(postgres_url: str) -> None:
     # M-QUE-02
     def add_it(queue: Queue, connection: object) -> str:
         with pytest.raises(InvalidArgument) as refusal:

@@ -1,4 +1,4 @@
-"""Dead letters: looked at, and brought back one by one, by filter, or all."""
+"""Dead letters: listed, and retried one by one, by filter, or all."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_all_are_retried_and_a_dry_run_only_counts(
     assert actors == {"ada"}
 
 
-async def test_a_filter_chooses_who_is_retried(queue: Queue, backend: Backend) -> None:
+async def test_a_filter_selects_the_jobs_to_retry(queue: Queue, backend: Backend) -> None:
     # M-FUT-13
     chosen = await job_in(backend, S.DEAD, type="email", tags=["eu"])
     await job_in(backend, S.DEAD, type="email")

@@ -1,4 +1,4 @@
-"""Jobs of a queue that wait for each other: every way to name them, and the results they hand over."""
+"""Dependencies of a queue's jobs: every form of `depends_on`, and their results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_each_edge_may_have_a_policy_of_its_own_in_a_batch_too(queue: Queu
 
 
 @pytest.mark.parametrize("given", ["abc", 5, [5], {"a": "explode"}, ["a", Dependency("a", on_failure="stop")], [""]])
-async def test_what_names_no_job_is_refused_and_nothing_is_stored(queue: Queue, given: Any) -> None:
+async def test_an_invalid_dependency_is_refused_and_nothing_is_stored(queue: Queue, given: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^depends_on"):
         await queue.add("x", depends_on=given)
     with pytest.raises(InvalidArgument, match=r"^specs\[1\]\.depends_on"):
@@ -62,7 +62,7 @@ async def test_what_names_no_job_is_refused_and_nothing_is_stored(queue: Queue, 
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
-async def test_what_did_not_complete_under_ignore_has_no_result_and_is_left_out(
+async def test_an_ignored_dependency_that_did_not_complete_has_no_result(
     queue: Queue, backend: Backend, in_thread: bool
 ) -> None:
     # M-OPT-16 X-88
@@ -88,7 +88,7 @@ async def test_what_did_not_complete_under_ignore_has_no_result_and_is_left_out(
     assert job.result == b'{"good":5}'
 
 
-async def test_very_many_results_come_in_the_order_they_were_asked_for(queue: Queue, backend: Backend) -> None:
+async def test_many_results_keep_the_requested_order(queue: Queue, backend: Backend) -> None:
     # M-OPT-16
     async def process(job: RunningJob) -> Any:
         if job.type != "sum":

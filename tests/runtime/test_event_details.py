@@ -1,4 +1,4 @@
-"""The table of events and their details in the documents, compared with what a store really writes."""
+"""The documented events and details, compared with what a store writes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LARGE = b'"' + b"x" * 9_000 + b'"'
 
 
 def table() -> dict[str, set[str]]:
-    """Every event on the page, with the details that the log stores."""
+    """Return every event on the page, with the details that the log stores."""
     rows = re.findall(r"^\| `([a-z_.]+)` \|[^|]*\|([^|]*)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
     return {event: {name for name, loaded in LOADED.findall(details) if not loaded} for event, details in rows}
 
 
 async def live_every_life(queue: Queue, backend: Backend, clock: HeldClock) -> None:
-    """Makes the store write every event with each of its details."""
+    """Make the store write every event with each of its details."""
 
     async def claimed(**options: Any) -> Job:
         await queue.add("t", **options)
@@ -97,7 +97,5 @@ async def test_the_documented_details_of_every_event_are_those_the_store_writes(
     documented = table()
     assert documented.keys() == set(event_module.EVENTS)
     assert written.keys() == documented.keys()
-    documented["schedule.paused"].discard(
-        "error"
-    )  # of a schedule whose jobs cannot be made any more: tests of schedules
+    documented["schedule.paused"].discard("error")  # of a failing schedule, which the schedule tests cover
     assert written == documented

@@ -1,4 +1,4 @@
-"""Listeners: durable, in order, across processes, and each on its own."""
+"""Listeners: durable, in order, across processes, and independent of each other."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.runtime.streaming import eventually
 
 S = JobStatus
 IN_TIME = 20
-"""Seconds that a loaded machine may take; what is waited for takes milliseconds."""
+"""Seconds on a busy machine; the waits take milliseconds."""
 
 
 class Ear:
-    """A listener that keeps what it heard; wait for it with `heard`."""
+    """A listener that keeps its events; wait for them with `heard`."""
 
     def __init__(self) -> None:
         self.events: list[JobEvent] = []
@@ -48,20 +48,20 @@ class Ear:
         return [event.event for event in self.events]
 
     async def heard(self, until: Callable[[Ear], bool]) -> None:
-        """Waits until this is true of what was heard."""
+        """Wait until this holds for its events."""
         async with asyncio.timeout(IN_TIME):
             while not until(self):
                 self._arrived.clear()
                 await self._arrived.wait()
 
     async def of(self, count: int) -> list[str]:
-        """The names of so many events, once they came."""
+        """Return the names of this many events, once they have arrived."""
         await self.heard(lambda ear: len(ear.events) >= count)
         return self.names
 
 
 async def live_through_it(queue: Queue, job_id: str) -> None:
-    """A life with a failure in it."""
+    """Run a job that fails once."""
     [job] = await queue.dequeue_jobs("w", limit=1)
     assert job.id == job_id
     await queue.set_progress(job_id, 50)
@@ -78,7 +78,7 @@ WHOLE_LIFE = [
 ]
 
 
-async def test_a_listener_hears_what_was_added_right_after_it_began(queue: Queue) -> None:
+async def test_a_listener_gets_what_was_added_right_after_its_start(queue: Queue) -> None:
     # M-EV-02 M-QUE-02 M-QUE-11 M-EV-01
     ear = Ear()
     queue.on("job.added", ear)
@@ -211,7 +211,7 @@ async def test_a_single_long_call_does_not_change_the_order_of_separate_listener
     heard: list[str] = []
 
     async def active(event: JobEvent) -> None:
-        with suppress(TimeoutError):  # the fault itself: one call that takes long
+        with suppress(TimeoutError):  # the injected fault: one long call
             await asyncio.wait_for(asyncio.Event().wait(), 0.2)
         heard.append(event.event)
 
@@ -281,7 +281,7 @@ async def test_a_listener_whose_buffer_is_full_continues_from_the_log_and_misses
     assert "reads them from the log" in caplog.text
 
 
-async def test_a_listener_hears_nothing_of_what_was_before(queue: Queue) -> None:
+async def test_a_listener_gets_no_earlier_events(queue: Queue) -> None:
     # M-EV-17
     await queue.add("before")
     ear = Ear()
@@ -291,7 +291,7 @@ async def test_a_listener_hears_nothing_of_what_was_before(queue: Queue) -> None
     assert [event.job_id for event in ear.events] == [after.id]
 
 
-async def test_one_name_is_heard_alone_and_a_star_hears_everything_in_order(queue: Queue, backend: Backend) -> None:
+async def test_a_listener_gets_one_event_name_or_all_with_a_star_in_order(queue: Queue, backend: Backend) -> None:
     # M-EV-01 M-EV-06 M-EV-10 M-EV-11 M-QUE-11
     everything, ends = Ear(), Ear()
     queue.on("*", everything)
@@ -398,7 +398,7 @@ async def test_listeners_get_waiting_for_dependencies_and_their_completion(queue
     assert (ready.job_id, ready.from_status, ready.to_status) == (second.id, S.WAITING_CHILDREN, S.INITIAL_PENDING)
 
 
-async def test_a_failure_tells_whether_it_was_the_last(queue: Queue, backend: Backend) -> None:
+async def test_a_failure_event_says_whether_it_was_final(queue: Queue, backend: Backend) -> None:
     # M-EV-05 X-89
     ear = Ear()
     queue.on("job.failed", ear)
@@ -414,7 +414,7 @@ async def test_a_failure_tells_whether_it_was_the_last(queue: Queue, backend: Ba
     ]
 
 
-async def test_delays_promotions_and_crashes_are_told(queue: Queue, backend: Backend, clock: HeldClock) -> None:
+async def test_delays_promotions_and_crashes_are_events(queue: Queue, backend: Backend, clock: HeldClock) -> None:
     # M-EV-07 M-EV-08 M-EV-09
     ear = Ear()
     for name in ("job.delayed", "job.promoted", "job.stalled"):
@@ -438,7 +438,7 @@ async def test_delays_promotions_and_crashes_are_told(queue: Queue, backend: Bac
     ]
 
 
-async def test_a_queue_that_is_paused_and_resumed_tells_so(queue: Queue, mail: Queue) -> None:
+async def test_pausing_and_resuming_a_queue_are_events(queue: Queue, mail: Queue) -> None:
     # M-EV-12 M-QUE-10
     ear = Ear()
     mail.on("queue.paused", ear)
@@ -450,7 +450,7 @@ async def test_a_queue_that_is_paused_and_resumed_tells_so(queue: Queue, mail: Q
     assert [(event.queue, event.job_id) for event in ear.events] == [("mail", None)] * 2
 
 
-async def test_a_named_queue_hears_its_own_events_and_a_queue_without_a_name_all(
+async def test_a_named_queue_gets_its_own_events_and_a_queue_without_a_name_all(
     queue: Queue, mail: Queue, backend: Backend
 ) -> None:
     # M-QUE-11 M-EV-16
@@ -485,19 +485,19 @@ async def test_other_queues_events_do_not_keep_a_listener_busy(
     for _ in range(5):
         await queue.enqueue_job(new_job(queue="billing"))
     monkeypatch.setattr(backend, "read_events", counted)
-    for _ in range(5):  # each look may find one more reason to wait again, but not for ever
+    for _ in range(5):  # each pass may find one more change, but not endlessly
         await backend.wait_for_change(0.05)
     assert looks < 20
     await mail.add("second")
     await ear.of(2)
 
 
-async def test_events_of_another_process_are_heard(
+async def test_events_of_another_process_reach_the_listener(
     queue: Queue, store_url: str, backend: Backend, tmp_path: Any
 ) -> None:
     # M-EV-18 M-EV-17
     if not backend.capabilities.shared:
-        pytest.skip("nobody else can open this store")
+        pytest.skip("no other process can open this store")
     program = (
         "import sys, asyncio, longshore\n"
         "async def main():\n"
@@ -527,7 +527,7 @@ async def test_nothing_committed_is_missed_however_many_write_at_once(
     assert sorted(str(event.job_id) for event in ear.events) == sorted(jobs)
 
 
-async def test_a_listener_that_raises_is_logged_and_hurts_nobody(
+async def test_a_listener_that_raises_is_logged_and_does_not_affect_others(
     queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M-EV-01 M-EV-17
@@ -553,7 +553,7 @@ async def test_a_listener_that_raises_is_logged_and_hurts_nobody(
 
 
 @pytest.mark.slow
-async def test_a_slow_listener_holds_up_nobody_and_its_own_events_stay_in_order(queue: Queue) -> None:
+async def test_a_slow_listener_does_not_delay_others_and_gets_its_events_in_order(queue: Queue) -> None:
     # M-EV-01
     quick, slow, free = Ear(), Ear(), asyncio.Event()
 
@@ -572,7 +572,7 @@ async def test_a_slow_listener_holds_up_nobody_and_its_own_events_stay_in_order(
     assert [event.job_id for event in slow.events] == jobs
 
 
-async def test_a_listener_runs_in_the_loop_that_asked_for_it(queue: Queue) -> None:
+async def test_a_listener_runs_in_the_loop_that_registered_it(queue: Queue) -> None:
     # M-QUE-11
     where: list[tuple[asyncio.AbstractEventLoop, int]] = []
     done = asyncio.Event()
@@ -619,7 +619,7 @@ async def test_closing_a_queue_ends_its_own_listeners_only(backend: Backend, que
     gone, stays = Ear(), Ear()
     closing.on("*", gone)
     queue.on("*", stays)
-    await queue.count_jobs()  # a verb of its own queue waits until a listener has begun to hear
+    await queue.count_jobs()  # an operation of its queue waits until the listener has started
     await closing.add("email")
     await gone.of(1)
     await closing.close()
@@ -685,7 +685,7 @@ async def test_an_unreachable_store_refuses_the_listener_and_blocks_no_other_cal
     await ear.of(1)
 
 
-async def test_a_place_that_was_pruned_is_told_of_and_the_listener_goes_on(
+async def test_a_pruned_cursor_is_logged_and_the_listener_continues(
     queue: Queue, backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M-EV-17
@@ -710,7 +710,7 @@ async def test_a_place_that_was_pruned_is_told_of_and_the_listener_goes_on(
 
 
 @pytest.mark.parametrize("event", ["job.adedd", "", "JOB.ADDED", None, 7], ids=str)
-async def test_an_event_nobody_tells_of_is_refused(queue: Queue, event: Any) -> None:
+async def test_an_unknown_event_name_is_refused(queue: Queue, event: Any) -> None:
     # M-QUE-11
     with pytest.raises(InvalidArgument, match=r"job\.added"):
         queue.on(event, print)
@@ -742,7 +742,7 @@ def test_every_event_the_verbs_write_can_be_listened_to() -> None:
     assert len(event_module.EVENTS) == 30
 
 
-async def test_a_job_in_every_status_was_told_of(queue: Queue, backend: Backend) -> None:
+async def test_every_status_of_a_job_has_an_event(queue: Queue, backend: Backend) -> None:
     # M-EV-01
     ear = Ear()
     queue.on("*", ear)

@@ -1,4 +1,4 @@
-"""How much a worker settles and claims at a time, seen in its calls to the store."""
+"""How many jobs a worker settles and claims at a time, seen in its calls to the store."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ async def backend() -> AsyncIterator[Backend]:
 
 @pytest.fixture
 async def queue(backend: Backend) -> Queue:
-    """All jobs of the store."""
+    """Return all jobs of the store."""
     return Queue(backend)
 
 
 class Exchanges:
-    """The calls that settle and claim; `hold` keeps the store from answering them."""
+    """The calls that settle and claim; `hold` blocks their answers."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.limits: list[int] = []
@@ -60,7 +60,7 @@ async def _nothing(_: RunningJob) -> None:
 
 
 @pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (2, 1), (3, 2), (100, 50), (1_000, 500), (10_000, 500)])
-async def test_a_claim_asks_for_half_of_what_may_run_and_500_at_most(
+async def test_a_claim_takes_at_most_half_of_the_concurrency_and_500_jobs(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, concurrency: int, most: int
 ) -> None:
     exchanges = Exchanges(backend, monkeypatch)
@@ -70,7 +70,7 @@ async def test_a_claim_asks_for_half_of_what_may_run_and_500_at_most(
 
 
 @pytest.mark.parametrize(("held", "left"), [(6, 4), (9, 1)])
-async def test_a_claim_asks_for_no_more_than_there_are_free_slots(
+async def test_a_claim_takes_no_more_jobs_than_there_are_free_slots(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, held: int, left: int
 ) -> None:
     gate = Gate()
@@ -82,7 +82,7 @@ async def test_a_claim_asks_for_no_more_than_there_are_free_slots(
         assert set(exchanges.limits) == {left}
 
 
-async def test_a_worker_without_a_free_slot_asks_for_nothing(
+async def test_a_worker_without_a_free_slot_does_not_claim(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
@@ -99,7 +99,7 @@ async def test_a_worker_without_a_free_slot_asks_for_nothing(
 @pytest.mark.parametrize(
     ("concurrency", "ended", "second"), [(100, 24, False), (100, 25, True), (400, 99, False), (400, 100, True)]
 )
-async def test_a_second_exchange_starts_for_a_quarter_of_what_may_run_and_25_at_least(
+async def test_a_second_exchange_starts_for_a_quarter_of_the_concurrency_and_at_least_25_jobs(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, concurrency: int, ended: int, second: bool
 ) -> None:
     gates = [asyncio.Event() for _ in range(concurrency)]
@@ -127,7 +127,7 @@ async def test_a_second_exchange_starts_for_a_quarter_of_what_may_run_and_25_at_
 
 
 class Leaky(Executor):
-    """Has so many jobs left that nothing can end."""
+    """Have this many jobs that cannot be ended."""
 
     def __init__(self, left_behind: int) -> None:
         self.left = left_behind
@@ -152,7 +152,7 @@ async def test_a_worker_with_ten_abandoned_jobs_for_each_slot_claims_no_more_unt
         await until(lambda: bool(exchanges.limits))
 
 
-async def test_of_jobs_whose_claim_was_not_answered_only_those_run_whose_lease_still_holds(
+async def test_of_the_jobs_of_a_lost_claim_only_those_with_a_valid_lease_run(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()

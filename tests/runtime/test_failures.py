@@ -1,4 +1,4 @@
-"""Whatever a handler raises becomes text that people can read and every store can keep."""
+"""Any exception of a handler becomes readable text that every store can keep."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_first_line_is_type_and_message_and_the_last_lines_tell_where() -> N
     assert text.splitlines()[-1] == "ValueError: bad colour"
 
 
-def test_an_error_that_was_never_raised_or_says_nothing_is_told_too() -> None:
+def test_an_error_without_a_traceback_or_message_is_shown() -> None:
     assert describe(KeyError()).splitlines()[0] == "KeyError"
     assert describe(ValueError("quiet")) == "ValueError: quiet\n\nValueError: quiet\n"
 
@@ -50,7 +50,7 @@ class Unspeakable(Exception):
 
 class Nameless(type):
     @property
-    def __name__(cls) -> str:  # type: ignore[override]  # a name that cannot be read is the point
+    def __name__(cls) -> str:  # type: ignore[override]  # the name cannot be read, on purpose
         raise RuntimeError("no name")
 
 
@@ -75,7 +75,7 @@ class Lying(Exception):
 
 class CauseRaises(Exception):
     @property
-    def __cause__(self) -> BaseException | None:  # type: ignore[override]  # what reads it must stand this
+    def __cause__(self) -> BaseException | None:  # type: ignore[override]  # reading it raises, on purpose
         raise RuntimeError("no cause")
 
 
@@ -88,11 +88,11 @@ class CauseRaises(Exception):
         (CauseRaises("x"), "CauseRaises: (it could not be described: RuntimeError)"),
     ],
 )
-def test_an_exception_that_cannot_tell_its_own_story_is_told_all_the_same(error: Exception, told: str) -> None:
+def test_an_exception_that_raises_when_it_is_read_is_still_described(error: Exception, told: str) -> None:
     assert describe(raised(error)).splitlines()[0] == told
 
 
-def test_what_no_store_can_keep_is_replaced() -> None:
+def test_characters_that_no_store_can_keep_are_replaced() -> None:
     assert describe(ValueError("a\x00b\ud800c")).splitlines()[0] == "ValueError: a\ufffdb\ufffdc"
 
 
@@ -111,7 +111,7 @@ def test_a_message_of_50_mb_is_cut_with_a_mark_and_not_copied() -> None:
     assert clean_text("error", text) == text
 
 
-def test_a_chain_is_told_in_the_order_it_happened() -> None:
+def test_a_chain_of_exceptions_is_shown_in_order() -> None:
     def fail() -> None:
         try:
             raise KeyError("first")
@@ -130,7 +130,7 @@ def test_a_chain_that_bites_its_own_tail_ends() -> None:
     assert describe(one).count("direct cause") == 1
 
 
-def test_a_chain_of_ten_thousand_is_told_by_its_latest() -> None:
+def test_a_chain_of_ten_thousand_exceptions_shows_the_latest() -> None:
     error = Exception("0")
     for number in range(10_000):
         later = Exception(str(number + 1))
@@ -141,7 +141,7 @@ def test_a_chain_of_ten_thousand_is_told_by_its_latest() -> None:
     assert len(text) < 4000
 
 
-def test_a_bottomless_recursion_is_told_at_both_ends() -> None:
+def test_a_deep_recursion_is_shown_at_both_ends() -> None:
     def deeper(depth: int) -> int:
         return deeper(depth + 1) + 1
 
@@ -164,7 +164,7 @@ def test_the_end_of_a_traceback_that_is_too_long_is_kept() -> None:
     assert text.endswith("n\n")
 
 
-def test_a_group_tells_of_its_members() -> None:
+def test_an_exception_group_shows_its_members() -> None:
     text = describe(raised(BaseExceptionGroup("several", [raised(ValueError("a")), KeyError("b")])))
     assert text.startswith("ExceptionGroup: several (2 sub-exceptions)")
     assert "  ValueError: a" in text
@@ -201,11 +201,11 @@ async def test_frames_of_the_plumbing_are_left_out() -> None:
         (3, "its process exited with code 3 before the job ended"),
     ],
 )
-def test_an_exit_code_is_told_in_words(code: int, words: str) -> None:
+def test_an_exit_code_is_described(code: int, words: str) -> None:
     assert describe_exit(code) == words
 
 
-def test_a_dead_process_tells_its_reason_and_its_last_stderr() -> None:
+def test_a_dead_process_is_reported_with_its_reason_and_last_stderr() -> None:
     died = ProcessDied("its process was killed by SIGSEGV", "x" * 100_000 + "\nlast words\n")
     text = describe(raised(died))
     assert text.startswith("its process was killed by SIGSEGV; its last output on stderr:\n")

@@ -1,4 +1,4 @@
-"""Jobs that end without waiting share a task; nothing that one of them does to it reaches the next."""
+"""Jobs that end without waiting share a task; none of them affects the next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Step = Coroutine[Any, Any, None]
 
 
 class Seen:
-    """Coroutines by name, run as jobs, with the tasks they were begun in."""
+    """Coroutines by name, run as jobs, with their tasks."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, asyncio.Task[Any]] = {}
@@ -57,7 +57,7 @@ async def _some_cycles_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
-async def test_those_that_end_at_once_share_a_task_and_keep_their_order(seen: Seen) -> None:
+async def test_jobs_that_end_without_waiting_share_a_task_and_keep_their_order(seen: Seen) -> None:
     for name in "abc":
         seen.start(name, seen.say(name))
     await _all_ended(seen)
@@ -65,7 +65,7 @@ async def test_those_that_end_at_once_share_a_task_and_keep_their_order(seen: Se
     assert len(set(seen.tasks.values())) == 1
 
 
-async def test_one_that_waits_holds_up_nobody(seen: Seen) -> None:
+async def test_a_job_that_waits_does_not_delay_others(seen: Seen) -> None:
     gate = asyncio.Event()
 
     async def wait() -> None:
@@ -178,6 +178,6 @@ async def test_an_attempt_that_was_cancelled_and_then_lost_its_lease_has_no_outc
         job_tasks.start(Job(id="a", type="x"))
         await begun.wait()
         for reason in reasons:
-            job_tasks.stop(job_tasks.attempts_of(["a"]), reason)  # type: ignore[arg-type]  # one of its words
+            job_tasks.stop(job_tasks.attempts_of(["a"]), reason)  # type: ignore[arg-type]  # one of its values
         await _some_cycles_of_the_loop()
     assert [outcome and outcome.verb for outcome in outcomes] == ["stop", None]

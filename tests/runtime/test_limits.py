@@ -1,4 +1,4 @@
-"""Limits as a worker meets them: set and read back on every door, and felt by workers of other processes at once."""
+"""Limits: set and read by every interface, and applied by workers of other processes at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.backends.limits_audit import InForce, faults_of_limits
 from tests.runtime.working import Gate, all_come_to, comes_to, until, working
 
 AT_ONCE = 1.0
-"""Seconds within which a change of limits is felt elsewhere."""
+"""Seconds within which other processes apply a change of limits."""
 NEVER_POLLED = 60
-"""Seconds between two looks of a worker that is to be woken by what happens, and not by the time that passes."""
+"""Seconds between two polls of a worker that must be woken by events, not by time."""
 
 
 async def test_limits_are_set_and_read_back_on_a_named_queue(mail: Queue, queue: Queue) -> None:
@@ -34,7 +34,7 @@ async def test_limits_are_set_and_read_back_on_a_named_queue(mail: Queue, queue:
     assert (info.running, info.per_key, info.rate, info.rate_per_key) == (5, 3, None, Rate(10, 1))
 
 
-async def test_a_queue_without_a_name_is_told_which_one_is_meant(queue: Queue, mail: Queue) -> None:
+async def test_a_queue_without_a_name_needs_the_queue_of_an_operation(queue: Queue, mail: Queue) -> None:
     await queue.set_limits("images", running=1)
     assert await queue.get_limits("images") == Limits(running=1)
     for call in (queue.set_limits(running=1), queue.get_limits(), mail.get_limits("images")):
@@ -54,7 +54,7 @@ async def test_a_queue_without_a_name_is_told_which_one_is_meant(queue: Queue, m
 async def test_a_bad_limit_is_named_and_changes_nothing(mail: Queue, limits: dict[str, object], named: str) -> None:
     await mail.set_limits(running=7)
     with pytest.raises(InvalidArgument, match=named):
-        await mail.set_limits(**limits)  # type: ignore[arg-type]  # that is the point
+        await mail.set_limits(**limits)  # type: ignore[arg-type]  # wrong on purpose
     assert await mail.get_limits() == Limits(running=7)
 
 
@@ -71,7 +71,7 @@ async def test_the_blocking_queue_and_the_harbor_have_the_same_verbs(backend: Ba
     assert not keeper.closed
 
 
-async def test_a_worker_that_a_full_queue_holds_up_goes_on_when_a_job_ends_in_another_process(
+async def test_a_worker_blocked_by_a_full_queue_continues_when_another_process_ends_a_job(
     backend: Backend, other_backend: Backend, queue: Queue
 ) -> None:
     await queue.set_limits("default", running=1)
@@ -87,7 +87,7 @@ async def test_a_worker_that_a_full_queue_holds_up_goes_on_when_a_job_ends_in_an
         await comes_to(backend, "here", S.COMPLETED)
 
 
-async def test_a_worker_that_a_full_key_holds_up_goes_on_when_a_job_of_it_ends_in_another_process(
+async def test_a_worker_blocked_by_a_full_key_continues_when_another_process_ends_a_job_of_it(
     backend: Backend, other_backend: Backend, queue: Queue
 ) -> None:
     await queue.set_limits("default", per_key=1)
@@ -116,13 +116,13 @@ async def test_a_limit_that_is_raised_elsewhere_is_felt_within_a_second(
         began = monotonic()
         await other_backend.set_limits("default", running=raised)
         await gate.has_begun(3)
-        assert monotonic() - began < AT_ONCE + 2  # what a busy machine takes beside it
+        assert monotonic() - began < AT_ONCE + 2  # with the delays of a busy machine
         gate.open.set()
         await all_come_to(backend, S.COMPLETED, count=3)
 
 
 @pytest.mark.slow
-async def test_a_worker_goes_on_when_the_window_of_a_rate_opens_and_does_not_wait_for_its_poll(
+async def test_a_worker_continues_when_a_rate_window_opens_without_waiting_for_its_poll(
     backend: Backend, queue: Queue
 ) -> None:
     # M-FUT-08
@@ -141,7 +141,7 @@ async def test_a_worker_goes_on_when_the_window_of_a_rate_opens_and_does_not_wai
     assert faults_of_limits(await log_of(backend), [span], lambda _: None) == []
 
 
-async def test_a_lowered_limit_stops_nobody_and_lets_nobody_start(backend: Backend, queue: Queue) -> None:
+async def test_a_lowered_limit_stops_no_running_job_and_starts_none(backend: Backend, queue: Queue) -> None:
     await queue.set_limits("default", running=3)
     for number in range(4):
         await queue.add("t", job_id=f"j{number}")
@@ -154,7 +154,7 @@ async def test_a_lowered_limit_stops_nobody_and_lets_nobody_start(backend: Backe
         await all_come_to(backend, S.COMPLETED, count=4)
 
 
-async def test_explain_is_on_every_door_and_sees_what_its_queue_sees(
+async def test_explain_is_available_everywhere_and_limited_to_its_queue(
     backend: Backend, queue: Queue, mail: Queue
 ) -> None:
     await mail.add("t", job_id="j", delay=60)

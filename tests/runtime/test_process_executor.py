@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: real ones, given poison, called off and killed, while the worker lives on."""
+"""Jobs in child processes: real ones, with poison, cancelled and killed, while the worker keeps running."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow  # each test starts processes
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
 PATIENCE = 30
-"""Seconds to wait for an event before something must be wrong."""
+"""Seconds to wait for an event before the test fails."""
 
 
 class Bench:
@@ -78,7 +78,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 def looked_for(there: Callable[[], bool], what: str) -> None:
-    """Returns as soon as it is there; for things of the system that nobody announces."""
+    """Return as soon as the condition holds, for changes without a notification."""
     pause, until = threading.Event(), time.perf_counter() + PATIENCE
     while not there():
         assert time.perf_counter() < until, what
@@ -86,7 +86,7 @@ def looked_for(there: Callable[[], bool], what: str) -> None:
 
 
 async def told_in(path: Path) -> list[int]:
-    """The numbers a process writes into a file once it is there."""
+    """Return the numbers that a process writes into a file, once it exists."""
     told = ""
 
     def there() -> bool:
@@ -99,13 +99,13 @@ async def told_in(path: Path) -> list[int]:
 
 
 async def gone(*pids: int) -> None:
-    """Waits until processes are no more."""
+    """Wait until the processes have ended."""
     for pid in pids:
         await asyncio.to_thread(looked_for, functools.partial(_over, pid), f"{pid} is still there")
 
 
 def _over(pid: int) -> bool:
-    """Gone, or dead and not yet asked how it ended: an orphan in a container without an init stays so."""
+    """Whether it has ended, or is a zombie: an orphan in a container without an init stays one."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
@@ -113,11 +113,11 @@ def _over(pid: int) -> bool:
         return True
 
 
-# --- what it runs ---
+# --- run ---
 
 
 @pytest.mark.parametrize("function", [processors.double, processors.double_soon])
-async def test_a_function_runs_in_a_process_and_its_value_comes_back(
+async def test_a_function_runs_in_a_process_and_returns_its_value(
     bench: Bench, function: Callable[..., Any]
 ) -> None:  # M-WRK-20, M-FUT-04
     executor = bench.executor(function)
@@ -141,7 +141,7 @@ async def test_jobs_run_side_by_side_in_as_many_processes_as_there_may_be(bench:
     assert len({one["pid"] for one in told}) == 2
 
 
-async def test_a_child_makes_room_for_a_new_one_after_its_jobs(bench: Bench) -> None:
+async def test_a_child_is_replaced_after_its_number_of_jobs(bench: Bench) -> None:
     executor = bench.executor(processors.whereabouts, jobs_per_process=2)
     pids = [(await bench.run(executor))["pid"] for _ in range(4)]
     assert pids[0] == pids[1] != pids[2] == pids[3]
@@ -149,7 +149,7 @@ async def test_a_child_makes_room_for_a_new_one_after_its_jobs(bench: Bench) -> 
 
 
 async def test_the_whole_record_reaches_the_child(bench: Bench) -> None:
-    now = datetime.now(UTC)  # noqa: TID251 - any moment will do, with its microseconds
+    now = datetime.now(UTC)  # noqa: TID251 - any time with microseconds
     names = [name for name in Job.__dataclass_fields__ if name not in ("payload", "lease")]
     fields: dict[str, Any] = {
         "tags": ["a", "b"],
@@ -164,7 +164,7 @@ async def test_the_whole_record_reaches_the_child(bench: Bench) -> None:
     assert told == {name: repr(getattr(record, name)) for name in [*names, "lease", "payload"]}
 
 
-def test_a_job_is_told_without_loss() -> None:
+def test_a_job_crosses_the_process_boundary_without_loss() -> None:
     now = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
     job = Job(type="t", payload=b"\x00\xff", run_at=now, delay=1.5, checkpoint=b"\x00", progress={"$": ["moment", 3]})
     assert job_from(json.loads(json.dumps(job_fields(job))), job.payload) == job
@@ -214,7 +214,7 @@ async def test_a_function_of_the_main_file_is_found_in_that_file(how: str, tmp_p
     assert (over.returncode, over.stdout) == (0, "__mp_main__\nBoom: __mp_main__ True\n"), over.stderr
 
 
-async def test_a_main_file_without_a_guard_is_told_so_and_does_not_breed(tmp_path: Path) -> None:
+async def test_a_main_file_without_a_guard_is_refused_and_starts_no_further_processes(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         "import asyncio\n"
@@ -238,7 +238,7 @@ async def test_a_main_file_without_a_guard_is_told_so_and_does_not_breed(tmp_pat
     assert 'move the code that starts it under `if __name__ == "__main__":`' in over.stderr
 
 
-def test_what_a_child_could_not_find_is_refused_with_the_way_out() -> None:
+def test_a_function_that_a_child_cannot_find_is_refused_with_advice() -> None:
     def inner(_: RunningJob) -> None: ...
 
     class Thing:
@@ -253,14 +253,14 @@ def test_what_a_child_could_not_find_is_refused_with_the_way_out() -> None:
             ProcessExecutor(processors.double, **wrong)
 
 
-async def test_a_target_that_cannot_be_imported_is_no_fault_of_the_jobs(bench: Bench) -> None:
+async def test_a_target_that_cannot_be_imported_does_not_count_against_the_jobs(bench: Bench) -> None:
     executor = bench.executor(Target("tests.runtime.no_such_module", "f"))
     with pytest.raises(CannotStart, match="ModuleNotFoundError: No module named"):
         await bench.run(executor)
 
 
 @pytest.mark.parametrize("how", ["its module", "no process", "no thread", "no files"])
-async def test_what_the_worker_cannot_start_goes_back_uncharged_with_the_reason(
+async def test_a_job_that_cannot_be_started_is_released_with_the_reason(
     bench: Bench, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object, **__: object) -> Any:
@@ -297,9 +297,9 @@ async def test_what_the_worker_cannot_start_goes_back_uncharged_with_the_reason(
     await worker.close()
 
 
-def test_what_cannot_be_started_stays_away_longer_each_time() -> None:
+def test_jobs_that_cannot_be_started_are_delayed_longer_each_time() -> None:
     pauses = StartBackoff()
-    assert [pauses.after("x").delay for _ in range(3)] == [1, 1, 1]  # at once: it is one failure
+    assert [pauses.after("x").delay for _ in range(3)] == [1, 1, 1]  # at once: one failure
     for expected in (2, 4, 8, 16, 32, 60, 60):
         pauses._until = 0
         assert pauses.after("x").delay == expected
@@ -317,7 +317,7 @@ async def test_an_import_that_hangs_is_ended_and_the_job_goes_back(
         await bench.run(bench.executor(Target("hangs_at_import", "f")))
 
 
-async def test_called_off_before_its_process_has_imported_a_job_never_runs_and_the_process_is_kept(
+async def test_a_job_cancelled_during_the_import_of_its_process_never_runs_and_the_process_is_kept(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "waits_at_import.py").write_text(
@@ -344,7 +344,7 @@ async def test_called_off_before_its_process_has_imported_a_job_never_runs_and_t
     assert not (tmp_path / "first").exists()
 
 
-async def test_a_job_that_asks_and_tells_much_at_once_does_not_block_its_line(bench: Bench) -> None:
+async def test_a_job_with_many_notes_at_once_does_not_block_its_channel(bench: Bench) -> None:
     other = await bench.claimed()
     await bench.backend.complete_job(other.id, b'"' + b"y" * 5_000_000 + b'"')
     record = await bench.claimed(depends_on=[other.id])
@@ -376,7 +376,7 @@ def test_a_child_leaves_nothing_open_where_warnings_are_errors(tmp_path: Path) -
     assert (over.returncode, over.stderr) == (0, "")
 
 
-# --- its notes ---
+# --- notes ---
 
 
 @pytest.mark.parametrize("function", [processors.write_notes, processors.write_notes_soon])
@@ -427,22 +427,22 @@ def test_a_refusal_keeps_its_kind_and_fields(error: LongshoreError) -> None:
     assert (type(again), again.args, vars(again)) == (type(error), error.args, vars(error))
 
 
-def test_a_refusal_of_another_kind_is_told_in_words() -> None:
+def test_an_unknown_refusal_crosses_as_text() -> None:
     assert "ValueError: x" in str(refusal_from(refusal_fields(ValueError("x"))))
 
 
-async def test_what_a_job_prints_does_not_disturb_the_line(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_output_of_a_job_does_not_disturb_the_channel(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert await bench.run(bench.executor(processors.prints)) == "printed"
     assert sorted(capfd.readouterr().out.splitlines()) == ["to descriptor 1", "to stdout"]
 
 
-# --- how it fails ---
+# --- failures ---
 
 
 @pytest.mark.parametrize("function", [processors.fails, processors.fails_soon])
-async def test_an_exception_is_told_with_its_traceback_and_its_kinds(
-    bench: Bench, function: Callable[..., Any]
-) -> None:
+async def test_an_exception_crosses_with_its_traceback_and_types(bench: Bench, function: Callable[..., Any]) -> None:
     executor = bench.executor(function)
     with pytest.raises(RemoteFailure) as failed:
         await bench.run(executor)
@@ -466,7 +466,7 @@ async def test_an_exception_is_told_with_its_traceback_and_its_kinds(
 )
 async def test_a_job_that_fails_leaves_its_process_fit_for_the_next(
     bench: Bench, function: Callable[..., Any], told: str
-) -> None:  # a handler that calls sys.exit included
+) -> None:  # including a handler that calls sys.exit
     executor = bench.executor(function)
     with pytest.raises(RemoteFailure) as failed:
         await bench.run(executor)
@@ -523,7 +523,7 @@ async def test_a_job_that_takes_its_process_down_is_a_crash_of_that_job_alone(
         assert (tmp_path / "file").read_bytes() == b""
 
 
-async def test_the_last_stderr_tells_where_it_crashed(bench: Bench) -> None:
+async def test_the_last_stderr_shows_where_it_crashed(bench: Bench) -> None:
     with pytest.raises(ProcessDied) as died:
         await bench.run(bench.executor(processors.segfaults))
     text = describe(died.value)
@@ -532,7 +532,7 @@ async def test_the_last_stderr_tells_where_it_crashed(bench: Bench) -> None:
     assert "in segfaults" in text
 
 
-async def test_a_job_that_forks_and_returns_twice_is_heard_once(bench: Bench) -> None:
+async def test_a_job_that_forks_and_returns_twice_is_settled_once(bench: Bench) -> None:
     executor = bench.executor(processors.forks_and_both_return)
     assert await bench.run(executor) is True
     assert await bench.run(executor) is True
@@ -549,7 +549,7 @@ async def test_a_job_that_wants_more_memory_than_it_may_have_fails(bench: Bench,
         assert await bench.run(executor, 40 * MEGABYTE) == 40 * MEGABYTE
 
 
-async def test_without_a_limit_a_job_has_what_the_worker_has(bench: Bench) -> None:
+async def test_without_a_memory_limit_a_job_has_that_of_the_worker(bench: Bench) -> None:
     assert await bench.run(bench.executor(processors.limits)) == resource.getrlimit(resource.RLIMIT_AS)[0]
 
 
@@ -611,10 +611,10 @@ async def test_a_signal_that_stops_the_service_leaves_its_children_to_their_work
     assert await task == "stopped by itself"
 
 
-# --- called off ---
+# --- cancelled ---
 
 
-async def test_a_job_that_looks_at_its_flag_ends_by_itself_with_its_value(bench: Bench, tmp_path: Path) -> None:
+async def test_a_job_that_reads_its_flag_ends_by_itself_with_its_value(bench: Bench, tmp_path: Path) -> None:
     executor = bench.executor(processors.waits_in_pieces, cancel_grace=PATIENCE)
     job, task = bench.started(executor, await bench.claimed(str(tmp_path / "pid")))
     (pid,) = await told_in(tmp_path / "pid")
@@ -670,21 +670,19 @@ async def test_a_fork_bomb_is_gone_with_its_group(bench: Bench, tmp_path: Path) 
     await gone(*pids)
 
 
-async def test_called_off_twice_there_is_no_more_grace(bench: Bench, tmp_path: Path) -> None:
+async def test_a_second_cancellation_ends_the_grace(bench: Bench, tmp_path: Path) -> None:
     executor = bench.executor(processors.waits, cancel_grace=processors.FOREVER)
     job, task = bench.started(executor, await bench.claimed(str(tmp_path / "pid")))
     (pid,) = await told_in(tmp_path / "pid")
     task.cancel()
-    await asyncio.to_thread(looked_for, lambda: job.cancelled, "called off once")
+    await asyncio.to_thread(looked_for, lambda: job.cancelled, "cancelled once")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await gone(pid)
 
 
-async def test_a_job_that_was_called_off_while_it_waited_for_a_process_never_starts(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_a_job_cancelled_while_it_waits_for_a_process_never_starts(bench: Bench, tmp_path: Path) -> None:
     executor = bench.executor(processors.waits, cancel_grace=0)
     _, first = bench.started(executor, await bench.claimed(str(tmp_path / "first")))
     _, second = bench.started(executor, await bench.claimed(str(tmp_path / "second")))
@@ -698,7 +696,7 @@ async def test_a_job_that_was_called_off_while_it_waited_for_a_process_never_sta
     assert not (tmp_path / "second").exists()
 
 
-# --- its end ---
+# --- end ---
 
 
 async def test_closing_ends_idle_and_busy_children(bench: Bench, tmp_path: Path) -> None:
@@ -709,7 +707,7 @@ async def test_closing_ends_idle_and_busy_children(bench: Bench, tmp_path: Path)
     with pytest.raises(ProcessDied):
         await task
     await gone(pid)
-    with pytest.raises(CannotStart, match="was closed"):  # which charges no job
+    with pytest.raises(CannotStart, match="was closed"):  # which counts no attempt
         await bench.run(executor)
     await executor.close()
 
@@ -734,7 +732,7 @@ async def test_children_end_when_their_parent_is_killed(what: str, tmp_path: Pat
     parent.kill()
     await parent.wait()
     await gone(pid)
-    if what == "ignores_all":  # a child that lets no thread run can be ended by the kernel, but not take others along
+    if what == "ignores_all":  # the kernel can end a child that runs no thread, but not the processes it started
         os.kill(started[0], signal.SIGKILL)
     await gone(*started)
 

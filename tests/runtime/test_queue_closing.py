@@ -1,4 +1,4 @@
-"""The end of a queue: later calls are refused, streams end, and the last queue on a backend closes it."""
+"""Closing a queue: later calls are refused, streams end, and the last queue on a backend closes it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_leaving_a_queue_closes_it(backend: Backend) -> None:
         await backend.count_jobs()
 
 
-async def test_a_queue_nobody_kept_does_not_hold_the_backend_open(backend: Backend) -> None:
+async def test_an_unreferenced_queue_does_not_keep_the_backend_open(backend: Backend) -> None:
     # Q-CLO-02
     Queue(backend, "forgotten")
     async with Queue(backend):
@@ -108,7 +108,7 @@ async def test_a_queue_nobody_kept_does_not_hold_the_backend_open(backend: Backe
         await backend.count_jobs()
 
 
-async def test_an_error_of_the_backends_closing_is_told_and_the_queue_is_closed(
+async def test_an_error_while_closing_the_backend_is_raised_and_the_queue_is_closed(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-CLO-02
@@ -124,7 +124,7 @@ async def test_an_error_of_the_backends_closing_is_told_and_the_queue_is_closed(
     await queue.close()
 
 
-async def test_a_close_that_nobody_waits_for_any_more_goes_on_and_later_ones_wait_for_it(
+async def test_a_close_whose_caller_was_cancelled_continues_and_later_calls_wait_for_it(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-CLO-02 X-30
@@ -150,7 +150,7 @@ async def test_a_close_that_nobody_waits_for_any_more_goes_on_and_later_ones_wai
         await backend.count_jobs()
 
 
-async def test_a_queue_whose_loop_ended_while_it_closed_is_closed_by_the_next(
+async def test_a_queue_whose_loop_ended_during_close_is_closed_by_the_next_call(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-CLO-02 X-30
@@ -182,7 +182,7 @@ async def test_a_backend_closes_though_all_threads_of_the_loop_are_busy(backend:
         await busy
 
 
-async def test_a_stream_ends_without_an_error_and_gives_back_what_nobody_took(backend: Backend, queue: Queue) -> None:
+async def test_a_stream_ends_without_an_error_and_releases_undelivered_jobs(backend: Backend, queue: Queue) -> None:
     # Q-CLO-01 Q-CLO-03 X-29
     closing = Queue(backend, "mail")
     async with closing.stream_jobs("w", max_assigned_jobs=2) as stream:

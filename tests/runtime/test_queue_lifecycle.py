@@ -1,4 +1,4 @@
-"""What a queue's verbs do to a job, by the arrows of the one table, from every status there is."""
+"""The effect of a queue's operations on a job, by the transition table, from every status."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_verb_on_a_job_that_is_not_there_says_so(queue: Queue, verb: str
 
 
 @pytest.mark.parametrize("verb", [verb for verb, (_, target, _) in VERBS.items() if target.final])
-async def test_an_end_has_its_time_and_its_words_and_keeps_who_had_the_job(
+async def test_an_ended_job_has_a_time_a_reason_and_its_last_assignee(
     queue: Queue, backend: Backend, clock: HeldClock, verb: str
 ) -> None:
     # Q-COMP-02 Q-STOP-02 Q-SWR-01 Q-MUS-01 Q-ACK-04 Q-JOB-07 Q-JOB-08 Q-JOB-09 Q-JOB-10 Q-JOB-13 Q-JOB-14
@@ -133,7 +133,7 @@ async def test_a_failure_needs_words_and_a_stop_does_not(queue: Queue, backend: 
     assert (await queue.get_job(job.id)).error_message == ""
 
 
-async def test_whoever_calls_may_end_a_job_and_with_a_lease_only_its_holder(queue: Queue, backend: Backend) -> None:
+async def test_any_caller_may_end_a_job_but_with_a_lease_only_its_holder(queue: Queue, backend: Backend) -> None:
     # Q-FAIL-06
     first, second = await job_in(backend, S.RUNNING), await job_in(backend, S.RUNNING)
     await queue.complete_job(first.id)
@@ -156,13 +156,15 @@ async def test_a_failure_while_being_cancelled_is_counted(queue: Queue, backend:
     # Q-SWR-01
     job = await job_in(backend, S.CANCELLING)
     clock.advance(1)
-    await queue.stop_job_with_retry(job.id, "broke on the way out")
+    await queue.stop_job_with_retry(job.id, "failed while stopping")
     stopped = await queue.get_job(job.id)
     assert (stopped.retry_count, stopped.last_retry_at, stopped.finalized_at) == (1, clock.now(), clock.now())
-    assert stopped.error_message == "broke on the way out"
+    assert stopped.error_message == "failed while stopping"
 
 
-async def test_cancelling_ends_what_waits_and_asks_what_runs(queue: Queue, backend: Backend, clock: HeldClock) -> None:
+async def test_cancelling_ends_waiting_jobs_and_requests_the_end_of_running_ones(
+    queue: Queue, backend: Backend, clock: HeldClock
+) -> None:
     # Q-CAN-01 Q-STS-05 Q-STS-06 Q-STS-08 Q-JOB-08
     expected = {
         S.CREATED: S.UNSCHEDULED,
@@ -196,9 +198,7 @@ async def test_cancelling_takes_tags_and_ids_together_and_never_neither(queue: Q
     assert await status_of(backend, "one") is S.INITIAL_PENDING
 
 
-async def test_a_worker_that_vanished_loses_what_it_held_and_nobody_else_does(
-    queue: Queue, backend: Backend, clock: HeldClock
-) -> None:
+async def test_only_a_vanished_worker_loses_its_jobs(queue: Queue, backend: Backend, clock: HeldClock) -> None:
     # Q-MWU-01 Q-STS-07 Q-STS-09 Q-JOB-13 Q-JOB-14 Q-JOB-08
     running, cancelling = await job_in(backend, S.RUNNING), await job_in(backend, S.CANCELLING)
     await queue.enqueue_job(new_job("other"))
@@ -280,7 +280,7 @@ async def test_every_step_of_a_life_is_in_its_history(queue: Queue, backend: Bac
     ]
 
 
-async def test_what_a_job_notes_is_kept(queue: Queue, backend: Backend) -> None:
+async def test_the_notes_of_a_job_are_stored(queue: Queue, backend: Backend) -> None:
     # M-JOB-07 M-JOB-16 M-JM-01 M-JM-02
     job: Job = await job_in(backend, S.RUNNING)
     await queue.set_progress(job.id, {"done": 3, "of": 4}, lease=job.lease)
@@ -297,7 +297,7 @@ async def test_what_a_job_notes_is_kept(queue: Queue, backend: Backend) -> None:
     assert told[-3:] == ["job.progress", "job.log_added", "job.log_added"]
 
 
-async def test_a_record_tells_what_bullmq_asks_of_a_job(queue: Queue, backend: Backend, clock: HeldClock) -> None:
+async def test_a_record_has_what_bullmq_shows_of_a_job(queue: Queue, backend: Backend, clock: HeldClock) -> None:
     # M-JOB-08 M-JOB-09 M-JOB-10 M-JOB-12 M-JOB-13 M-JOB-15 M-JOB-17 X-75
     added = await queue.add("sum", [1, 2])
     [first] = await queue.dequeue_jobs("w1", lease=30)

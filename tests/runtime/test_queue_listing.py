@@ -56,7 +56,7 @@ async def test_every_word_finds_its_jobs_and_a_status_finds_itself(queue: Queue,
     assert await queue.get_jobs([]) == []
 
 
-async def test_what_is_not_due_yet_is_delayed_by_the_stores_own_clock(
+async def test_the_stores_clock_decides_which_jobs_are_delayed(
     queue: Queue, backend: Backend, clock: HeldClock
 ) -> None:
     # M-STS-01 M-STS-05 M-QUE-05 M-QUE-06 M-TR-02
@@ -78,7 +78,7 @@ async def test_what_is_not_due_yet_is_delayed_by_the_stores_own_clock(
     assert held.id not in {job.id for job in await queue.get_jobs(["PENDING", "DELAYED"])}
 
 
-async def test_a_priority_is_no_status_of_its_own(queue: Queue) -> None:
+async def test_a_priority_is_not_a_status(queue: Queue) -> None:
     # M-STS-07
     await queue.add("urgent", priority=-1)
     assert len(await queue.get_jobs("PENDING")) == 1
@@ -127,7 +127,7 @@ async def test_a_range_takes_both_its_ends(
 
 
 @pytest.mark.parametrize("wrong", ["SLEEPING", 7, None, ["PENDING", "x"]], ids=str)
-async def test_a_word_nobody_knows_is_refused(queue: Queue, wrong: Any) -> None:
+async def test_an_unknown_status_word_is_refused(queue: Queue, wrong: Any) -> None:
     # M-QUE-05
     with pytest.raises(InvalidArgument, match="PENDING"):
         await queue.get_jobs(wrong)
@@ -144,7 +144,7 @@ async def test_the_counts_have_every_word_even_where_there_are_none(queue: Queue
     assert counts == {word: len(statuses) for word, statuses in WORDS.items()} | {"waiting": 3}
 
 
-# -- removing
+# -- remove
 
 
 async def test_a_job_is_removed_unless_a_worker_has_it(queue: Queue, backend: Backend) -> None:
@@ -193,7 +193,7 @@ async def test_jobs_that_wait_are_cleaned_up_by_the_time_they_were_made(
 
 
 @pytest.mark.parametrize("status", ["ACTIVE", S.RUNNING, S.CANCELLING])
-async def test_what_a_worker_has_is_never_cleaned_up(queue: Queue, backend: Backend, status: str) -> None:
+async def test_running_jobs_are_never_cleaned_up(queue: Queue, backend: Backend, status: str) -> None:
     # M-QUE-08 X-96
     await one_of_each(backend)
     await refused(backend, queue.clean(0, status), field="status")
@@ -202,7 +202,7 @@ async def test_what_a_worker_has_is_never_cleaned_up(queue: Queue, backend: Back
     await refused(backend, queue.clean(0, limit=-1))
 
 
-async def test_emptying_removes_what_waits_and_leaves_what_runs_what_is_over_and_schedules(
+async def test_empty_removes_waiting_jobs_and_keeps_running_and_final_ones_and_schedules(
     queue: Queue, backend: Backend
 ) -> None:
     # M-QUE-09 X-97
@@ -224,7 +224,7 @@ async def test_many_are_removed_in_batches(queue: Queue, backend: Backend, monke
     assert await all_jobs(backend) == []
 
 
-# -- an operator acts
+# -- operators
 
 
 async def test_a_delayed_job_is_promoted_to_run_now(queue: Queue, backend: Backend, clock: HeldClock) -> None:

@@ -1,4 +1,4 @@
-"""A queue with a name sees its own jobs and nobody else's; one without a name sees all."""
+"""A queue with a name sees its own jobs only; one without a name sees all."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ async def test_a_job_of_another_queue_is_refused_and_the_refusal_names_both(
 ) -> None:
     # M-JOB-03 M-QUE-01
     status, call = BY_ID[verb]
-    stranger = await job_in(backend, status, queue="billing")
-    refusal = await refused(backend, call(mail, stranger))
+    other = await job_in(backend, status, queue="billing")
+    refusal = await refused(backend, call(mail, other))
     assert "'billing'" in str(refusal)
     assert "'mail'" in str(refusal)
     own = await job_in(backend, status, queue="mail")
     await call(mail, own)
-    await call(queue, stranger)
+    await call(queue, other)
 
 
 @pytest.mark.parametrize("verb", BY_QUEUE)
@@ -110,7 +110,7 @@ async def test_a_job_that_names_no_queue_takes_the_queues_name(queue: Queue, mai
     assert (await mail.add("d")).queue == "mail"
     assert [job.queue for job in await mail.add_bulk([("e", 1), {"type": "f"}])] == ["mail"] * 2
     assert (await queue.add("g")).queue == "default"
-    # a job that says "default" has named a queue
+    # a job with the queue "default" has named a queue
     with pytest.raises(InvalidArgument):
         await mail.enqueue_job(Job(type="h", queue="default"))
 
@@ -151,20 +151,20 @@ async def test_acting_on_many_touches_a_queues_own_only(queue: Queue, mail: Queu
     assert (await mail.list_jobs(JobFilter())).items == []
 
 
-async def test_a_batch_of_outcomes_refuses_strangers_alone(mail: Queue, backend: Backend) -> None:
+async def test_a_batch_refuses_only_the_outcomes_of_other_queues(mail: Queue, backend: Backend) -> None:
     # M-JOB-03
     own = await job_in(backend, S.RUNNING, "own", queue="mail")
-    stranger = await job_in(backend, S.RUNNING, "stranger", queue="billing")
-    report = await mail.settle_jobs([Outcome("own", own.lease), Outcome("stranger", stranger.lease)])
+    other = await job_in(backend, S.RUNNING, "other", queue="billing")
+    report = await mail.settle_jobs([Outcome("own", own.lease), Outcome("other", other.lease)])
     assert report.settled == {"own": S.COMPLETED}
-    assert isinstance(report.refused["stranger"], InvalidArgument)
-    assert (await backend.get_job("stranger")).status is S.RUNNING
+    assert isinstance(report.refused["other"], InvalidArgument)
+    assert (await backend.get_job("other")).status is S.RUNNING
     wrong: Any = ["own"]
     with pytest.raises(InvalidArgument):
         await mail.settle_jobs(wrong)
 
 
-async def test_a_job_that_is_not_there_is_told_of_by_a_named_queue_too(mail: Queue, backend: Backend) -> None:
+async def test_an_unknown_job_raises_job_not_found_in_a_named_queue(mail: Queue, backend: Backend) -> None:
     # Q-GET-01
     for call in (mail.get_job("x"), mail.complete_job("x"), mail.retry_job("x"), mail.accept_jobs(["x"])):
         with pytest.raises(JobNotFound):
@@ -176,7 +176,7 @@ async def test_a_job_that_is_not_there_is_told_of_by_a_named_queue_too(mail: Que
         await mail.remove_job("x")
 
 
-async def test_schedules_are_a_queues_own(queue: Queue, mail: Queue) -> None:
+async def test_a_named_queue_has_only_its_own_schedules(queue: Queue, mail: Queue) -> None:
     # M-JOB-18 X-93
     ours = await mail.add("report", repeat=Repeat(every=60), job_id="ours")
     theirs = await queue.put_schedule(Schedule(id="theirs", job=new_job(queue="billing"), repeat=Repeat(every=60)))
@@ -226,6 +226,6 @@ async def test_without_a_name_all_queues_there_are_are_paused(queue: Queue, mail
 
 
 async def test_a_job_of_another_queue_is_found_among_thousands_of_ids(mail: Queue, backend: Backend) -> None:
-    await backend.enqueue_job(new_job("stranger", queue="bills"))
-    ids = [*(f"unknown {number}" for number in range(2_000)), "stranger"]
+    await backend.enqueue_job(new_job("other", queue="bills"))
+    ids = [*(f"unknown {number}" for number in range(2_000)), "other"]
     await refused(backend, mail.cancel_jobs(job_ids=ids), field="job_ids")

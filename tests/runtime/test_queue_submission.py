@@ -1,4 +1,4 @@
-"""Jobs given to a queue as its document has it: stored whole and at once, or refused with the reason."""
+"""Jobs submitted to a queue: stored whole and at once, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ BETWEEN_BACKEND_AND_RUNTIME = {
     *("add_jobs", "settle_and_dequeue", "record_worker_event", "end_of_events", "now", "next_due", "count_delayed"),
     *("facts_about", "next_firing", "enqueue_new_jobs"),
 }
-"""Verbs that queues and servers use and that a queue does not offer; any other verb of a backend is a queue's, too."""
+"""Operations of a backend that a queue does not offer; a queue has all others."""
 BY_FILTER = {"cancel_jobs", "delete_jobs"}
-"""Verbs that a queue does piece by piece as well, on all jobs that match a filter."""
+"""Operations that a queue also does in batches, on all jobs that match a filter."""
 SAME_AS_THE_BACKENDS = sorted(
     name
     for name, _ in inspect.getmembers(Backend, inspect.isfunction)
@@ -65,7 +65,7 @@ def test_the_queue_has_every_method_of_its_document_and_update_job_status() -> N
 
 
 @pytest.mark.parametrize("verb", SAME_AS_THE_BACKENDS)
-def test_a_verb_takes_what_the_backends_verb_takes(verb: str) -> None:
+def test_an_operation_of_a_queue_has_the_parameters_of_the_backends(verb: str) -> None:
     # Q-API-01 Q-CON-02
     theirs = inspect.signature(getattr(Backend, verb)).parameters
     ours = dict(inspect.signature(getattr(Queue, verb)).parameters)
@@ -76,22 +76,20 @@ def test_a_verb_takes_what_the_backends_verb_takes(verb: str) -> None:
     assert [name for name in theirs if name not in ours and theirs[name].default is inspect.Parameter.empty] == []
     for name, parameter in ours.items():
         assert parameter.kind is theirs[name].kind
-        # a queue with a name needs not be told which queue is meant
+        # a queue with a name needs no queue argument
         assert parameter.default == theirs[name].default or (name, parameter.default) == ("queue", None)
 
 
-async def test_lifecycle_verbs_return_nothing_where_the_backend_tells_who_was_freed(
-    queue: Queue, backend: Backend
-) -> None:
+async def test_settle_operations_of_a_queue_return_nothing(queue: Queue, backend: Backend) -> None:
     # Q-API-01
     jobs = {verb: await job_in(backend, S.RUNNING) for verb in ("complete", "fail", "stop", "unknown", "bury", "give")}
     answers: list[Any] = [
-        await queue.complete_job(jobs["complete"].id),  # type: ignore[func-returns-value]  # that is the point
-        await queue.fail_job(jobs["fail"].id, "no"),  # type: ignore[func-returns-value]  # that is the point
-        await queue.stop_job(jobs["stop"].id),  # type: ignore[func-returns-value]  # that is the point
-        await queue.mark_job_unknown_stopped(jobs["unknown"].id),  # type: ignore[func-returns-value]  # that is the point
-        await queue.bury_job(jobs["bury"].id, "no"),  # type: ignore[func-returns-value]  # that is the point
-        await queue.release_lease(jobs["give"].id, lease(jobs["give"])),  # type: ignore[func-returns-value]  # that is the point
+        await queue.complete_job(jobs["complete"].id),  # type: ignore[func-returns-value]  # it must return nothing
+        await queue.fail_job(jobs["fail"].id, "no"),  # type: ignore[func-returns-value]  # it must return nothing
+        await queue.stop_job(jobs["stop"].id),  # type: ignore[func-returns-value]  # it must return nothing
+        await queue.mark_job_unknown_stopped(jobs["unknown"].id),  # type: ignore[func-returns-value]  # it must return nothing
+        await queue.bury_job(jobs["bury"].id, "no"),  # type: ignore[func-returns-value]  # it must return nothing
+        await queue.release_lease(jobs["give"].id, lease(jobs["give"])),  # type: ignore[func-returns-value]  # it must return nothing
     ]
     assert answers == [None] * 6
 
@@ -115,7 +113,7 @@ async def test_an_enqueued_job_is_stored_as_it_was_given_and_its_id_returned(
     assert (stored.assignee_id, stored.result, stored.error_message, stored.retry_count) == (None, None, "", 0)
 
 
-async def test_what_is_no_good_job_is_refused_and_nothing_stored(queue: Queue, backend: Backend) -> None:
+async def test_an_invalid_job_is_refused_and_nothing_is_stored(queue: Queue, backend: Backend) -> None:
     # Q-ENQ-01 Q-ENQ-04 Q-ERR-02 Q-ENQS-04
     wrong: list[Any] = [None, "email", new_job(""), new_job().replace(id=7), new_job(type="")]
     begun = [new_job(status=status) for status in EVERY_STATUS if status not in (S.INITIAL_PENDING, S.CREATED)]
@@ -153,7 +151,7 @@ async def test_a_batch_with_an_id_in_use_or_twice_leaves_nothing(queue: Queue, b
 async def test_a_batch_is_one_write_to_the_backend(queue: Queue, backend: Backend, monkeypatch: Any) -> None:
     # Q-ENQS-05 Q-CON-02
     writes: list[str] = []
-    write = backend._write  # type: ignore[attr-defined]  # counted here, and changed in nothing
+    write = backend._write  # type: ignore[attr-defined]  # only counted here
 
     async def counted(verb: Any, *args: Any, **kwargs: Any) -> Any:
         writes.append(verb.run.__name__)
@@ -212,7 +210,7 @@ async def test_statistics_put_every_status_in_its_bucket_and_change_nothing(queu
     assert (stats.stopped_jobs, stats.failed_jobs, stats.total_retries) == (4, 2, 2)
 
 
-async def test_a_job_that_is_not_there_is_told_of(queue: Queue) -> None:
+async def test_an_unknown_job_raises_job_not_found(queue: Queue) -> None:
     # Q-GET-01 Q-ERR-02
     with pytest.raises(JobNotFound) as missing:
         await queue.get_job("nobody")

@@ -1,4 +1,4 @@
-"""An older copy of a store is restored in place under a live worker, listener, stream and server: each says so."""
+"""An older copy of a store is restored under a live worker, listener, stream and server: each reports it."""
 
 # R4, F32
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASE = 0.6
 
 
 def copy(source: Path, target: Path) -> None:
-    """As `sqlite3 TARGET ".restore SOURCE"` does it: in one transaction, and the file stays the same one."""
+    """Restore like `sqlite3 TARGET ".restore SOURCE"`: in one transaction, into the same file."""
     with apsw.Connection(str(source)) as old, apsw.Connection(str(target)) as new:
         new.set_busy_timeout(10_000)
         with new.backup("main", old, "main") as restoring:

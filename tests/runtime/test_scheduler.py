@@ -1,4 +1,4 @@
-"""The scheduler: a pass does all that time asks for, once, whoever else does it and whatever fails, until it closes."""
+"""The scheduler: each pass runs every task once, with other schedulers and after failures, until it closes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 
 
 async def told(backend: Backend, job_id: str) -> list[str]:
-    """What the log tells of the job, in order."""
+    """Return the job's events in order."""
     return [event.event for event in await backend.read_events(job_id=job_id)]
 
 
@@ -40,7 +40,7 @@ def every_minute(schedule_id: str = "reports", **job: Any) -> Schedule:
 
 
 class Trouble:
-    """Makes verbs of a backend fail, and counts how often each is called."""
+    """Makes operations of a backend fail, and counts their calls."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failing: set[str] = set()
@@ -75,7 +75,7 @@ def trouble(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Trouble:
 
 
 async def set_the_stage(backend: Backend, clock: HeldClock) -> None:
-    """Something for each of the things a pass does; all of it is to be done ten minutes from now."""
+    """Store something for each task of a pass, all due ten minutes from now."""
     await backend.enqueue_job(Job(id="old", type="t"))
     await backend.dequeue_jobs("w")
     await backend.complete_job("old")
@@ -91,9 +91,7 @@ async def set_the_stage(backend: Backend, clock: HeldClock) -> None:
     clock.advance(600)
 
 
-async def test_one_pass_does_all_that_time_asks_for_and_the_next_finds_nothing_to_do(
-    backend: Backend, clock: HeldClock
-) -> None:
+async def test_one_pass_runs_every_task_and_the_next_finds_nothing_to_do(backend: Backend, clock: HeldClock) -> None:
     # M-SCHED-02 M-SCHED-03 M-SCHED-07 M-GOAL-04 M-EV-09 M-TR-05
     await set_the_stage(backend, clock)
     scheduler = Scheduler(backend, cancel_timeout=60)
@@ -128,7 +126,7 @@ async def test_schedulers_at_once_do_everything_once(
     assert (await told(backend, "stalled")).count("job.stalled") == 1
 
 
-async def test_a_pass_goes_on_until_nothing_is_left_in_pieces_between_which_others_have_their_turn(
+async def test_a_pass_continues_in_batches_until_nothing_is_left_and_yields_between_them(
     backend: Backend, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-SCHED-02 M-SCHED-13
@@ -178,13 +176,13 @@ async def test_a_pass_survives_the_failure_of_each_of_its_steps_and_does_the_oth
         assert Tick(*(getattr(tick, name) for name in Tick.__slots__[:-1])) == done
     assert sum("failed; trying again: BackendUnavailable: no " in line for line in caplog.messages) == 4 + 3 + 2 + 1
     errors = [event for event in await backend.read_events() if event.event == "worker.error"]
-    assert len(errors) == 4, "each trouble is told once, however often it comes"
+    assert len(errors) == 4, "each error is recorded once, however often it occurs"
     assert {event.assignee_id for event in errors} == {scheduler.id}
     assert any("no apply_retention today" in str(event.detail) for event in errors) is False
     assert any("no announce_due_jobs today" in str(event.detail) for event in errors)
 
 
-async def test_trouble_that_could_not_be_told_is_told_once_the_store_is_back(
+async def test_an_error_that_could_not_be_recorded_is_recorded_when_the_store_is_back(
     backend: Backend, trouble: Trouble
 ) -> None:
     # M-SCHED-14 M-EV-13
@@ -240,7 +238,7 @@ async def test_a_stalled_job_waits_by_its_backoff_or_not_at_all_and_is_dead_once
     assert not keeper.closed
 
 
-# -- retries, which are the worker's
+# -- retries, which workers make
 
 
 async def test_retries_need_no_scheduler_and_a_scheduler_decides_none(backend: Backend, clock: HeldClock) -> None:
@@ -275,7 +273,7 @@ async def test_a_scheduler_ends_unanswered_cancellations_only_if_it_is_given_a_c
     assert await Scheduler(backend, cancel_timeout=60).tick() == Tick(timed_out=1)
 
 
-async def test_a_worker_that_never_answers_a_cancellation_is_told_by_the_fence(queue: Queue, backend: Backend) -> None:
+async def test_a_worker_that_ignores_a_cancellation_is_fenced(queue: Queue, backend: Backend) -> None:
     begun = asyncio.Event()
 
     async def deaf(job: RunningJob) -> None:
@@ -306,7 +304,7 @@ async def test_a_worker_that_never_answers_a_cancellation_is_told_by_the_fence(q
 # -- retention
 
 
-async def test_each_queue_keeps_what_it_is_told_to_keep(backend: Backend, clock: HeldClock) -> None:
+async def test_each_queue_applies_its_own_retention(backend: Backend, clock: HeldClock) -> None:
     await backend.set_retention("brief", finished=60)
     await backend.set_retention("archive", finished=None, dead=None, events=None)
     for queue in ("brief", "archive", "usual"):
@@ -327,10 +325,10 @@ async def test_each_queue_keeps_what_it_is_told_to_keep(backend: Backend, clock:
     assert {event.queue for event in await backend.read_events(queue="archive")} == {"archive"}
 
 
-# -- again and again
+# -- repeatedly
 
 
-async def test_it_comes_back_every_interval_and_for_retention_once_a_minute(backend: Backend, trouble: Trouble) -> None:
+async def test_it_runs_every_interval_and_retention_once_a_minute(backend: Backend, trouble: Trouble) -> None:
     # M-SCHED-01
     async with Scheduler(backend, interval=0.01):
 
@@ -362,7 +360,7 @@ async def test_a_tick_ends_though_schedules_fall_due_as_fast_as_they_fire(
     clock.advance(60)
     scheduler = Scheduler(backend)
     assert (await scheduler.tick()).fired == 1
-    assert (await scheduler.tick()).fired == 1, "the next pass goes on"
+    assert (await scheduler.tick()).fired == 1, "the next pass continues"
 
 
 async def test_a_schedule_fires_at_its_planned_time_however_long_the_interval(backend: Backend) -> None:
@@ -459,7 +457,7 @@ async def test_it_is_closed_from_any_loop_and_twice_and_before_it_began(backend:
     await backend.count_jobs()
 
 
-async def test_whoever_cancels_its_run_ends_it(backend: Backend, trouble: Trouble) -> None:
+async def test_cancelling_its_run_closes_the_scheduler(backend: Backend, trouble: Trouble) -> None:
     scheduler = Scheduler(backend, interval=0.01)
     running = asyncio.create_task(scheduler.run())
     await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Repeated work through a queue: added, looked at, held up, run by hand and taken away, each queue its own."""
+"""Schedules through a queue: added, listed, paused, run by hand and removed, each by its own queue."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ async def test_repeated_work_in_a_batch_is_refused(queue: Queue, backend: Backen
     await refused(backend, queue.add_bulk([spec]), field="specs[0].repeat")
 
 
-# -- looking ahead
+# -- preview
 
 
-async def test_a_preview_tells_what_is_planned(queue: Queue, clock: HeldClock) -> None:
+async def test_a_preview_lists_the_planned_times(queue: Queue, clock: HeldClock) -> None:
     await queue.add("report", repeat=Repeat(every=60, limit=3), job_id="s")
     coming = [clock.now() + seconds(60 * number) for number in (1, 2, 3)]
     assert await queue.preview_schedule("s", 2) == coming[:2]
@@ -128,7 +128,7 @@ async def test_a_preview_of_an_odd_number_is_refused(queue: Queue, backend: Back
     await refused(backend, queue.preview_schedule(Repeat(every=60), count), field="count")
 
 
-# -- each queue its own
+# -- named queues
 
 
 @pytest.mark.parametrize("verb", ON_ONE)
@@ -145,17 +145,19 @@ async def test_a_named_queue_leaves_the_schedules_of_others_alone(
 
 
 @pytest.mark.parametrize("verb", ON_ONE)
-async def test_a_schedule_that_nobody_knows_is_named(queue: Queue, mail: Queue, backend: Backend, verb: str) -> None:
+async def test_an_unknown_schedule_is_named_in_the_error(
+    queue: Queue, mail: Queue, backend: Backend, verb: str
+) -> None:
     for one in (queue, mail):
         await refused(backend, ON_ONE[verb](one, "nobody's"), ScheduleNotFound)
 
 
-async def test_removing_what_is_not_there_is_no_error(mail: Queue, backend: Backend) -> None:
+async def test_removing_an_unknown_job_is_not_an_error(mail: Queue, backend: Backend) -> None:
     async with nothing_changes(backend):
         assert not await mail.remove_schedule("nobody's")
 
 
-async def test_whoever_listens_hears_that_a_schedule_is_paused(mail: Queue) -> None:
+async def test_listeners_get_the_pause_of_a_schedule(mail: Queue) -> None:
     heard: list[JobEvent] = []
     mail.on("schedule.paused", heard.append)
     await mail.add("report", repeat=Repeat(every=60), job_id="s")
@@ -181,7 +183,7 @@ def test_every_verb_has_a_blocking_form(store_url: str) -> None:
             queue.get_schedule("s")
 
 
-async def test_two_who_fire_on_the_same_store_make_one_job(
+async def test_two_schedulers_on_the_same_store_create_one_job(
     queue: Queue, backend: Backend, other_backend: Backend, clock: HeldClock
 ) -> None:
     # M-SCHED-10
@@ -198,14 +200,12 @@ async def test_a_run_knows_the_planned_time_it_was_made_for(queue: Queue, clock:
     clock.advance(130)
     made = await queue.fire_due_schedules()
     assert [job.planned_at for job in made] == [NOON + seconds(60), NOON + seconds(120)]
-    assert made[1].id.endswith("~1"), "the id of the stranger is taken"
+    assert made[1].id.endswith("~1"), "another job has the id"
     assert (await queue.run_schedule("every@minute")).planned_at is None
     assert (await queue.add("a", job_id="b@2026-01-01T12:02:00Z")).planned_at is None
 
 
-async def test_who_asks_why_a_schedule_or_a_run_to_come_does_not_run_is_told_when_it_fires(
-    queue: Queue, clock: HeldClock
-) -> None:
+async def test_explain_says_when_a_schedule_or_future_occurrence_fires(queue: Queue, clock: HeldClock) -> None:
     await queue.add("a", repeat=Repeat(every=3600), job_id="hourly")
     with pytest.raises(
         JobNotFound, match=r"'hourly' is a schedule, not a job\. It fires next at 2026-01-01 13:00:00 UTC"
@@ -223,11 +223,11 @@ async def test_who_asks_why_a_schedule_or_a_run_to_come_does_not_run_is_told_whe
     await queue.pause_schedule("hourly")
     with pytest.raises(JobNotFound, match="It is paused; resume it with resume_schedule"):
         await queue.explain("hourly")
-    with pytest.raises(JobNotFound, match="no job has the id 'nobody'; it was never enqueued here"):
-        await queue.explain("nobody")
+    with pytest.raises(JobNotFound, match="no job has the id 'unknown'; it was never enqueued here"):
+        await queue.explain("unknown")
 
 
-async def test_the_backlog_of_a_schedule_is_called_off_and_removed_by_a_filter(queue: Queue, clock: HeldClock) -> None:
+async def test_the_backlog_of_a_schedule_is_cancelled_and_removed_by_a_filter(queue: Queue, clock: HeldClock) -> None:
     await queue.add("a", repeat=Repeat(every=60, catch_up="all"), job_id="minutely")
     kept = await queue.add("a")
     clock.advance(60 * 250)
@@ -247,5 +247,5 @@ async def test_a_filter_that_means_everything_or_stands_beside_other_targets_is_
     for act in (queue.cancel_jobs, queue.delete_jobs):
         await refused(queue.backend, act(where=JobFilter()), field="where")
         await refused(queue.backend, act(["tag"], where=JobFilter(ids=["a"])), field="where")
-        caught = await refused(queue.backend, act(JobFilter(ids=["a"])), field="tags")  # type: ignore[arg-type]  # the mistake is the point
+        caught = await refused(queue.backend, act(JobFilter(ids=["a"])), field="tags")  # type: ignore[arg-type]  # wrong on purpose
         assert "where=JobFilter(…)" in str(caught)

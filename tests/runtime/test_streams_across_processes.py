@@ -1,4 +1,4 @@
-"""What another process does is noticed here, and what it leaves behind is found: by a second backend, and for real."""
+"""Streams notice the changes of other processes, and recover what these leave: with a second backend, and for real."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.runtime.streaming import (
 S = JobStatus
 ROOT = Path(__file__).parents[2]
 BEFORE_A_HEARTBEAT = 8
-"""Seconds: with the usual lease the next renewal comes after ten, so that whatever comes by then was noticed."""
+"""Seconds: the next renewal is after ten, so that an earlier change was noticed without it."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def elsewhere(other_backend: Backend) -> AsyncIterator[Queue]:
 # -- a second backend on the same store
 
 
-async def test_what_another_process_enqueues_is_pushed(
+async def test_jobs_enqueued_by_another_process_are_pushed(
     queue: Queue, elsewhere: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-ENQ-03 Q-CON-04 Q-STREAM-25
@@ -146,9 +146,7 @@ async def test_the_slot_of_a_disowned_job_is_freed_when_another_process_declares
         assert await receive_ids(stream) == ["c"]
 
 
-async def test_a_cancellation_from_another_process_ends_what_was_not_handed_over(
-    queue: Queue, elsewhere: Queue
-) -> None:
+async def test_a_cancellation_from_another_process_ends_an_undelivered_job(queue: Queue, elsewhere: Queue) -> None:
     # Q-CAN-03
     async with queue.stream_jobs("slow", max_assigned_jobs=1):
         await add(queue, "a")
@@ -157,7 +155,7 @@ async def test_a_cancellation_from_another_process_ends_what_was_not_handed_over
         await eventually(lambda: are(queue, S.STOPPED, ["a"]))
 
 
-async def test_what_a_stream_gives_back_is_pushed_in_another_process(
+async def test_jobs_released_by_a_stream_are_pushed_in_another_process(
     queue: Queue, elsewhere: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-STREAM-22 Q-STREAM-16 X-20
@@ -202,7 +200,7 @@ class Hand:
         self.process = process
 
     async def told(self) -> list[Any]:
-        """The next line."""
+        """Return the next line."""
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = await self.process.stdout.readline()
@@ -211,13 +209,13 @@ class Hand:
         return told
 
     async def errors(self) -> str:
-        """All that it complained about, once it is over."""
+        """Return its stderr, after its end."""
         assert self.process.stderr is not None
         async with asyncio.timeout(PATIENCE):
             return (await self.process.stderr.read()).decode()
 
     async def dismiss(self) -> None:
-        """Lets it end in good order."""
+        """Close its input, so that it ends in order."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert await self.told() == ["over"]
@@ -227,7 +225,7 @@ class Hand:
 
 @asynccontextmanager
 async def hired(role: str, url: str, name: str) -> AsyncIterator[Hand]:
-    """A process that does not outlive the test."""
+    """Start a process that does not outlive the test."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", "-m", "tests.runtime.stream_process", role, url, name),
         cwd=ROOT,
@@ -258,7 +256,7 @@ async def test_a_worker_that_is_killed_leaves_its_jobs_to_the_stream_of_another_
             await queue.complete_job("held", lease=lease_of(job))
 
 
-async def test_a_stream_in_another_process_is_pushed_to_told_of_cancellations_and_ended_in_order(
+async def test_a_stream_in_another_process_gets_jobs_and_cancellations_and_ends_in_order(
     store_url: str, queue: Queue, other_backend: Backend
 ) -> None:
     # Q-ENQ-03 Q-PAT-01 X-18
@@ -276,7 +274,7 @@ async def test_a_stream_in_another_process_is_pushed_to_told_of_cancellations_an
         await hand.dismiss()
 
 
-async def test_a_program_that_ends_with_everything_open_ends_without_a_complaint_and_gives_back_what_it_can(
+async def test_a_program_that_exits_with_everything_open_logs_no_error_and_releases_its_jobs(
     store_url: str, queue: Queue, other_backend: Backend
 ) -> None:
     # Q-STREAM-18 Q-STREAM-22

@@ -1,4 +1,4 @@
-"""The cancel signal: it reaches the one stream that holds the job, once, and no lost notification can drop it."""
+"""Cancellations reach the one stream that holds the job, once, even if a notification is lost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.runtime.streaming import add, are, eventually, never_poll, others_get
 
 S = JobStatus
 BEFORE_A_HEARTBEAT = 8
-"""Seconds: with the usual lease the next renewal comes after ten, so that whatever comes by then was noticed."""
+"""Seconds: the next renewal is after ten, so that an earlier change was noticed without it."""
 
 
-async def test_the_stream_that_holds_a_cancelled_job_is_told_once_and_nobody_else(queue: Queue) -> None:
+async def test_only_the_stream_that_holds_a_cancelled_job_is_notified_and_only_once(queue: Queue) -> None:
     # Q-CAN-03 X-18
     told: dict[str, list[str]] = {"one": [], "other": []}
     async with queue.stream_jobs("worker", ["one"]) as one, queue.stream_jobs("worker", ["other"]) as other:
@@ -31,7 +31,7 @@ async def test_the_stream_that_holds_a_cancelled_job_is_told_once_and_nobody_els
         await queue.cancel_jobs(job_ids=["b"])
         await queue.cancel_jobs(job_ids=["b"])
         await eventually(lambda: told["one"])
-        await others_get(queue)  # meanwhile whoever looks at the store sees it, too
+        await others_get(queue)  # meanwhile readers of the store see it, too
         assert told == {"one": ["b"], "other": []}
         assert await status_of(queue.backend, "b") is S.CANCELLING
         await queue.acknowledge_cancellation("b", True)
@@ -49,7 +49,7 @@ async def test_cancelling_by_tags_reaches_all_that_are_held(queue: Queue) -> Non
         await eventually(lambda: sorted(told) == ["a", "b"])
 
 
-async def test_a_cancellation_from_another_thread_is_told_in_the_streams_own_loop(
+async def test_a_cancellation_from_another_thread_reaches_the_listener_in_the_streams_loop(
     backend: Backend, queue: Queue
 ) -> None:
     # Q-CON-01 X-18
@@ -67,7 +67,7 @@ async def test_a_cancellation_from_another_thread_is_told_in_the_streams_own_loo
         assert loops == [asyncio.get_running_loop()]
 
 
-async def test_a_cancellation_that_nobody_here_told_of_is_noticed_before_the_next_heartbeat(
+async def test_a_cancellation_by_another_process_is_noticed_before_the_next_heartbeat(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # X-18
@@ -77,7 +77,7 @@ async def test_a_cancellation_that_nobody_here_told_of_is_noticed_before_the_nex
         stream.on_cancel(told.append)
         await add(queue, "a")
         await receive(stream)
-        await backend.cancel_jobs(job_ids=["a"])  # past the queue: as from another process
+        await backend.cancel_jobs(job_ids=["a"])  # not through the queue, as from another process
         await eventually(lambda: told == ["a"], within=BEFORE_A_HEARTBEAT)
 
 
@@ -99,7 +99,7 @@ async def test_a_cancellation_without_any_notification_comes_with_the_heartbeat(
         await eventually(lambda: told == ["a"])
 
 
-async def test_a_job_cancelled_before_it_was_handed_over_is_ended_by_the_stream_itself(queue: Queue) -> None:
+async def test_a_job_cancelled_before_its_delivery_is_ended_by_the_stream(queue: Queue) -> None:
     # Q-CAN-03 Q-STREAM-11
     told: list[str] = []
     await add(queue, "a", "b")
@@ -124,7 +124,7 @@ async def test_a_stream_that_ends_while_a_job_it_did_not_hand_over_is_being_canc
     assert await status_of(backend, "a") is S.STOPPED
 
 
-async def test_a_listener_that_raises_hurts_nobody_and_one_that_left_hears_nothing(
+async def test_a_listener_that_raises_does_not_affect_others_and_a_removed_one_gets_nothing(
     queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     # X-18
@@ -149,7 +149,7 @@ async def test_a_listener_that_raises_hurts_nobody_and_one_that_left_hears_nothi
     assert left == ["a"]
 
 
-async def test_a_listener_that_comes_late_hears_what_was_asked_for_before(queue: Queue) -> None:
+async def test_a_late_listener_gets_earlier_cancellations(queue: Queue) -> None:
     # X-18
     early: list[str] = []
     late: list[str] = []
@@ -168,7 +168,7 @@ ANSWERS: dict[str, tuple[Callable[[Queue], Awaitable[None]], JobStatus]] = {
     "it was executing": (lambda queue: queue.acknowledge_cancellation("a", True), S.STOPPED),
     "it was done after all": (lambda queue: queue.complete_job("a"), S.COMPLETED),
     "it failed meanwhile": (lambda queue: queue.stop_job_with_retry("a", "broke"), S.STOPPED),
-    "nobody knows": (lambda queue: queue.mark_job_unknown_stopped("a"), S.UNKNOWN_STOPPED),
+    "unknown": (lambda queue: queue.mark_job_unknown_stopped("a"), S.UNKNOWN_STOPPED),
 }
 
 

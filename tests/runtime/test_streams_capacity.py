@@ -1,4 +1,4 @@
-"""Capacity: a slot is taken by a claim, held by one stream, and free once when the job ends, whoever ends it."""
+"""Capacity: a claim takes a slot of one stream, and the end of the job frees it once, whichever caller ends it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def reset_cancelled(queue: Queue, job_id: str) -> None:
     await queue.reset_running_jobs()
 
 
-# by what verb the first job leaves its stream, and who comes next: the second, or the first, which kept its place
+# the operation that ends the first job, and the next job: the second, or the first, which kept its sort key
 FREEING: dict[str, tuple[Verb, str]] = {
     "complete": (lambda queue, job_id: queue.complete_job(job_id), "second"),
     "fail": (lambda queue, job_id: queue.fail_job(job_id, "broke"), "second"),
@@ -176,7 +176,7 @@ async def test_a_new_stream_begins_with_all_of_its_capacity_and_owes_nothing_to_
         assert await receive_ids(later) == ["d"]
 
 
-async def test_no_slot_is_given_back_twice(queue: Queue) -> None:
+async def test_no_slot_is_freed_twice(queue: Queue) -> None:
     # Q-STREAM-11 Q-STREAM-23 X-03 X-22
     await add(queue, "a", "b", "c", "d")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=2) as stream:
@@ -187,7 +187,7 @@ async def test_no_slot_is_given_back_twice(queue: Queue) -> None:
         await others_get(queue, "d")
 
 
-async def test_a_job_that_nobody_holds_frees_nobody(queue: Queue) -> None:
+async def test_a_job_without_a_holder_frees_no_slot(queue: Queue) -> None:
     # Q-STREAM-11 X-22
     await add(queue, "a")
     [stranger] = await queue.dequeue_jobs("worker-1")
@@ -221,7 +221,7 @@ DECLARED_OVER: dict[str, Callable[[Queue], Awaitable[None]]] = {
 
 
 @pytest.mark.parametrize("declare", DECLARED_OVER.values(), ids=DECLARED_OVER.keys())
-async def test_the_slot_of_a_disowned_job_comes_back_when_its_worker_is_declared_over(
+async def test_the_slot_of_a_disowned_job_is_freed_when_its_worker_is_declared_unresponsive(
     queue: Queue, declare: Callable[[Queue], Awaitable[None]]
 ) -> None:
     # Q-ACK-03 Q-MWU-02 Q-RST-03 X-03
@@ -257,7 +257,7 @@ async def test_the_slot_stays_taken_even_if_the_lost_lease_is_noticed_before_the
 async def test_the_slot_of_a_job_that_ended_otherwise_in_the_same_status_is_freed(
     queue: Queue, backend: Backend
 ) -> None:
-    # M1 Q-ACK-03 X-03: UNKNOWN_STOPPED alone does not decide, the mark in the event does
+    # M1 Q-ACK-03 X-03: the event decides, not the status UNKNOWN_STOPPED alone
     await add(queue, "a", "b")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
         assert await receive_ids(stream) == ["a"]
@@ -292,7 +292,7 @@ async def test_a_stream_with_free_disowned_frees_the_slots_of_disowned_jobs_at_o
         await backend.acknowledge_cancellation("b", False)  # as another process would do
         assert await receive_ids(stream) == ["c"]
     with pytest.raises(InvalidArgument, match="free_disowned: must be True or False"):
-        queue.stream_jobs("worker-1", free_disowned=1)  # type: ignore[arg-type]  # a wrong type is the point
+        queue.stream_jobs("worker-1", free_disowned=1)  # type: ignore[arg-type]  # a wrong type on purpose
 
 
 async def test_the_slot_of_a_disowned_job_is_not_missed_by_the_next_stream(queue: Queue) -> None:
@@ -307,7 +307,7 @@ async def test_the_slot_of_a_disowned_job_is_not_missed_by_the_next_stream(queue
         assert await receive_ids(stream) == ["b"]
 
 
-async def test_a_reset_of_one_queue_frees_only_what_was_held_of_it(queue: Queue) -> None:
+async def test_a_reset_of_one_queue_frees_only_its_slots(queue: Queue) -> None:
     # Q-RST-03 X-24
     await add(queue, "a", queue="letters")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as letters:
@@ -321,7 +321,7 @@ async def test_a_reset_of_one_queue_frees_only_what_was_held_of_it(queue: Queue)
             await others_get(queue, "c")
 
 
-async def test_a_job_claimed_anew_before_its_end_was_told_is_still_held(backend: Backend, queue: Queue) -> None:
+async def test_a_job_claimed_again_before_its_end_was_reported_is_still_held(backend: Backend, queue: Queue) -> None:
     # Q-STREAM-08 Q-INV-01 X-22
     await add(queue, "a")
     registry = registry_of(backend)
@@ -330,7 +330,7 @@ async def test_a_job_claimed_anew_before_its_end_was_told_is_still_held(backend:
         before = registry.now()
         await backend.fail_job("a", "broke")
         assert await receive_ids(stream) == ["a"]
-        registry.freed(["a"], before)  # the verb that failed it comes to tell only now
+        registry.freed(["a"], before)  # the operation that failed it reports only now
         await add(queue, "b", "c")
         assert await receive_ids(stream) == ["b"]
         await others_get(queue, "c")
@@ -348,7 +348,7 @@ async def test_a_job_that_another_stream_got_meanwhile_frees_the_first_one(backe
                 await backend.release_lease("a", lease_of(await backend.get_job("a")))
                 if (await comes_to(backend, "a", JobStatus.RUNNING)).assignee_id == "worker-2":
                     break
-                assert await receive_ids(first) == ["a"]  # it noticed, and was quicker: once more
+                assert await receive_ids(first) == ["a"]  # it noticed first: once more
             assert await receive_ids(second) == ["a"]
             registry.freed(["a"], before)
             await add(queue, "b", "c")
@@ -356,7 +356,7 @@ async def test_a_job_that_another_stream_got_meanwhile_frees_the_first_one(backe
             await others_get(queue, "c")
 
 
-async def test_a_job_claimed_anew_while_its_end_is_on_its_way_to_the_stream_is_still_held(
+async def test_a_job_claimed_again_while_its_end_reaches_the_stream_is_still_held(
     backend: Backend, queue: Queue
 ) -> None:
     # Q-STREAM-08 Q-INV-01 X-22
@@ -366,7 +366,7 @@ async def test_a_job_claimed_anew_while_its_end_is_on_its_way_to_the_stream_is_s
         [job] = await receive(stream)
         telling = threading.Thread(target=registry.freed, args=([job.id],))
         telling.start()
-        telling.join()  # with the loop blocked: the stream has not heard of it yet
+        telling.join()  # the loop is blocked: the stream has not been notified yet
         registry.hold(stream, [job])
         await add(queue, "b", "c")
         assert await receive_ids(stream) == ["b"]
@@ -416,7 +416,7 @@ async def test_many_streams_in_many_threads_do_everything_once_and_hold_no_more_
         assert most <= int(name.partition(", ")[2])
 
 
-async def test_what_a_stream_has_been_handed_can_be_asked_for_by_its_record(queue: Queue) -> None:
+async def test_a_delivered_job_can_be_read_by_its_id(queue: Queue) -> None:
     # Q-INV-03 Q-OBS-01
     await add(queue, "a")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:

@@ -1,4 +1,4 @@
-"""What a stream hands over: which jobs, in what order, in which batches, and under a lease that is kept."""
+"""Delivery: which jobs a stream gets, in which order and batches, and with renewed leases."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ async def test_as_many_as_fit_come_in_one_batch(queue: Queue) -> None:
         assert [job.id for job in await anext(stream)] == ["d"]
 
 
-async def test_a_stream_looks_at_once_and_once_more_before_it_waits(
+async def test_a_stream_claims_at_once_and_once_more_before_it_waits(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-STREAM-13 Q-STREAM-14 Q-RST-04
     never_poll(monkeypatch)
     await add(queue, "waiting", "failed", "reset")
-    await queue.dequeue_jobs("nobody any more", limit=3)
+    await queue.dequeue_jobs("a worker that is gone", limit=3)
     await queue.fail_job("failed", "before any worker was there")
     await queue.reset_running_jobs()
     claims = count_claims(backend, monkeypatch)
@@ -101,7 +101,7 @@ async def test_a_stream_looks_at_once_and_once_more_before_it_waits(
     assert [(claim.capacity, claim.found) for claim in claims[:2]] == [(10, 3), (7, 0)]
 
 
-async def test_what_a_slow_consumer_did_not_take_waits_for_it_in_order_and_is_nobody_elses(queue: Queue) -> None:
+async def test_undelivered_jobs_wait_for_a_slow_consumer_in_order(queue: Queue) -> None:
     # Q-STREAM-17 Q-STREAM-24 Q-STREAM-10 Q-INV-03 Q-CON-07 X-21
     async with queue.stream_jobs("slow", max_assigned_jobs=3) as stream:
         for job_id in ("a", "b", "c"):
@@ -113,7 +113,7 @@ async def test_what_a_slow_consumer_did_not_take_waits_for_it_in_order_and_is_no
         assert [(await queue.get_job(job_id)).executions for job_id in ("a", "b", "c")] == [1, 1, 1]
 
 
-async def test_a_job_ended_before_it_was_handed_over_is_not_handed_over(queue: Queue) -> None:
+async def test_a_job_ended_before_its_delivery_is_not_delivered(queue: Queue) -> None:
     # Q-INV-03 Q-STREAM-17
     await add(queue, "a", "b")
     async with queue.stream_jobs("slow", max_assigned_jobs=2) as stream:
@@ -122,7 +122,7 @@ async def test_a_job_ended_before_it_was_handed_over_is_not_handed_over(queue: Q
         assert await receive_ids(stream) == ["b"]
 
 
-async def test_several_consumers_of_one_stream_share_what_comes(queue: Queue) -> None:
+async def test_several_consumers_of_one_stream_share_its_jobs(queue: Queue) -> None:
     # Q-CON-01 Q-STREAM-08
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
         waiting = [asyncio.create_task(anext(stream)) for _ in range(3)]
@@ -154,7 +154,7 @@ async def test_a_stream_that_cannot_be_is_refused_before_it_begins(
 ) -> None:
     # Q-STREAM-01 Q-STREAM-02 Q-ERR-02
     with pytest.raises(InvalidArgument) as refused:
-        queue.stream_jobs(**{"assignee_id": "worker-1", **arguments})  # type: ignore[arg-type]  # that is the point
+        queue.stream_jobs(**{"assignee_id": "worker-1", **arguments})  # type: ignore[arg-type]  # wrong on purpose
     assert refused.value.field == field
 
 
@@ -169,28 +169,30 @@ async def test_leases_are_renewed_while_the_consumer_blocks_the_event_loop(backe
         [job] = await receive(stream)
         ends = moment(lease_of(job).expires_at)
         while moment(lease_of(background.submit(backend.get_job("a")).result(PATIENCE)).expires_at) < ends + seconds(2):
-            pass  # as code that computes does: nothing else runs in this loop
+            pass  # as a computation does: nothing else runs in this loop
         await queue.complete_job("a", lease=lease_of(job))
     assert (await queue.get_job("a")).crashes == 0
 
 
 @pytest.mark.slow
-async def test_a_job_whose_lease_ran_out_frees_its_slot_and_is_handed_over_anew(queue: Queue, clock: HeldClock) -> None:
+async def test_a_job_with_an_expired_lease_frees_its_slot_and_is_delivered_again(
+    queue: Queue, clock: HeldClock
+) -> None:
     # Q-STREAM-11 Q-STREAM-16 X-36
     await add(queue, "a")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1, lease=30) as stream:
         [first] = await receive(stream)
-        clock.advance(31)  # the store says that it is over, whatever the stream believes
+        clock.advance(31)  # expired for the store, whatever the stream assumes
         [again] = await receive(stream)
         assert (first.id, again.id, again.epoch, again.crashes) == ("a", "a", 2, 1)
         await queue.complete_job("a", lease=lease_of(again))
 
 
-async def test_any_open_stream_brings_back_what_a_vanished_worker_held(queue: Queue, clock: HeldClock) -> None:
+async def test_any_open_stream_reclaims_the_jobs_of_a_vanished_worker(queue: Queue, clock: HeldClock) -> None:
     # Q-STREAM-16
     await add(queue, "a", tags=["elsewhere"])
     await queue.dequeue_jobs("gone", lease=10)
-    async with queue.stream_jobs("bystander", ["nothing of the kind"]):
+    async with queue.stream_jobs("bystander", ["unused"]):
         clock.advance(11)
         await eventually(lambda: are(queue, S.UNKNOWN_RETRY, ["a"]))
 
@@ -205,7 +207,7 @@ async def test_a_lease_without_an_end_is_never_swept_and_its_slot_is_freed_like_
         assert lease_of(job).expires_at is None
         clock.advance(seconds(10 * 86_400))
         assert await queue.reclaim_expired_leases() == []
-        await backend.complete_job("a")  # as from another process: nobody here is told
+        await backend.complete_job("a")  # as from another process, without a notification
         assert await receive_ids(stream) == ["b"]
 
 
@@ -217,12 +219,12 @@ async def test_a_lease_that_cannot_be_renewed_is_given_up_at_its_end_by_our_own_
         await asyncio.Event().wait()
         return {}
 
-    monkeypatch.setattr(backend, "extend_leases", hang)  # a store that takes a renewal and never answers
+    monkeypatch.setattr(backend, "extend_leases", hang)  # a store that never answers a renewal
     await add(queue, "a", "b")
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1, lease=0.5) as stream:
         assert await receive_ids(stream) == ["a"]
         assert await receive_ids(stream) == ["b"]
-        assert await are(queue, S.RUNNING, ["a"])  # for the store, whose clock is held, it is not over yet
+        assert await are(queue, S.RUNNING, ["a"])  # for the store, whose clock is held, the lease is still valid
 
 
 async def test_a_delayed_job_comes_at_its_time(queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""How a stream ends: by its consumer, by its queue, by a store that fails, or with the loop it lives in."""
+"""The end of a stream: by its consumer, by its queue, by a failing store, or with its event loop."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ S = JobStatus
 
 
 async def consume(stream: JobStream) -> list[str]:
-    """All that comes until the end."""
+    """Return all jobs until the end."""
     return [job.id async for batch in stream for job in batch]
 
 
 async def hold_two_and_hand_over_one(queue: Queue, stream: JobStream) -> None:
-    """ "delivered" is with the consumer, "undelivered" in the outbox, "waiting" has no free slot."""
+    """Put one job with the consumer ("delivered"), one in the outbox ("undelivered") and one without a slot."""
     await add(queue, "delivered")
     assert await receive_ids(stream) == ["delivered"]
     await add(queue, "undelivered", "waiting")
     await until_held(queue, stream, "undelivered")
 
 
-async def test_what_was_not_handed_over_is_given_back_as_failed_and_what_was_stays_with_its_consumer(
+async def test_undelivered_jobs_fail_and_delivered_ones_stay_with_their_consumer(
     backend: Backend, queue: Queue
 ) -> None:
     # Q-STREAM-22 X-20
@@ -49,11 +49,11 @@ async def test_what_was_not_handed_over_is_given_back_as_failed_and_what_was_sta
         assert (job.status, job.error_message, job.retry_count) == (S.FAILED_RETRY, "the lights go out", 1)
         assert await are(queue, S.RUNNING, ["delivered"])
         assert await are(queue, S.INITIAL_PENDING, ["waiting"])
-    await queue.complete_job("delivered")  # its consumer may still report
+    await queue.complete_job("delivered")  # its consumer may still settle it
     assert await story(backend, "delivered") == ["job.added", "job.active", "job.completed"]
 
 
-async def test_what_is_given_back_is_pushed_to_another_stream(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_released_jobs_are_pushed_to_another_stream(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     # Q-STREAM-22 Q-STREAM-16 X-20
     never_poll(monkeypatch)
     ending = queue.stream_jobs("worker-1", max_assigned_jobs=1)
@@ -116,7 +116,7 @@ async def test_closing_the_queue_ends_its_streams_without_an_error(backend: Back
         mine.stream_jobs("worker-1")
 
 
-async def test_the_last_queue_writes_what_its_streams_give_back_before_it_closes_the_backend(
+async def test_the_last_queue_releases_the_jobs_of_its_streams_before_it_closes_the_backend(
     open_backend: OpenBackend,
 ) -> None:
     # Q-CLO-01 Q-CLO-03 Q-STREAM-22 X-29
@@ -187,10 +187,10 @@ async def test_a_backend_closed_underneath_ends_the_stream_with_that_error(
         with pytest.raises(QueueClosed):
             async with asyncio.timeout(PATIENCE):
                 await waiting
-        assert await consume(stream) == []  # told once; then it is simply over
+        assert await consume(stream) == []  # raised once; then the stream has ended
 
 
-async def test_a_failure_inside_the_store_ends_the_stream_with_that_error_and_gives_back_what_it_held(
+async def test_an_error_of_the_store_ends_the_stream_with_that_error_and_releases_its_jobs(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-STREAM-20 Q-STREAM-22 Q-ERR-03 X-28
@@ -210,7 +210,7 @@ async def test_a_failure_inside_the_store_ends_the_stream_with_that_error_and_gi
 
 
 @pytest.mark.slow
-async def test_a_file_that_is_no_database_any_more_ends_the_stream_with_that_error(
+async def test_a_file_that_is_no_longer_a_database_ends_the_stream_with_that_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Q-STREAM-20 X-28
@@ -259,7 +259,7 @@ async def test_a_store_that_is_locked_for_a_moment_does_not_end_a_stream(
             assert await receive_ids(stream) == ["a"]
 
 
-async def test_a_stream_asked_to_end_while_its_store_is_locked_ends_soon(
+async def test_a_stream_that_is_ended_while_its_store_is_locked_ends_soon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # X-28
@@ -282,7 +282,7 @@ async def test_a_stream_asked_to_end_while_its_store_is_locked_ends_soon(
 
 
 def in_another_loop(work: Callable[[], Awaitable[None]]) -> threading.Thread:
-    """Runs it in a thread with a loop of its own, as another part of the program has it."""
+    """Run it in a thread with its own loop, as another part of the program would."""
 
     async def run() -> None:
         await work()
@@ -303,9 +303,7 @@ async def test_a_stream_can_be_ended_from_another_loop(queue: Queue) -> None:
         assert await consume(stream) == []
 
 
-async def test_a_loop_that_ends_with_a_stream_open_gives_back_what_was_not_handed_over(
-    backend: Backend, queue: Queue
-) -> None:
+async def test_a_loop_that_ends_with_an_open_stream_releases_undelivered_jobs(backend: Backend, queue: Queue) -> None:
     # Q-STREAM-18 Q-STREAM-22 X-20
     mine = Queue(backend)
 
@@ -323,7 +321,7 @@ async def test_a_loop_that_ends_with_a_stream_open_gives_back_what_was_not_hande
         assert len(await receive(stream)) == 1
 
 
-async def test_a_loop_that_was_left_behind_keeps_nobody_from_closing(backend: Backend, queue: Queue) -> None:
+async def test_a_stopped_loop_does_not_prevent_closing(backend: Backend, queue: Queue) -> None:
     # Q-CLO-01 Q-STREAM-22
     mine = Queue(backend)
     loop = asyncio.new_event_loop()
@@ -346,7 +344,7 @@ async def test_a_loop_that_was_left_behind_keeps_nobody_from_closing(backend: Ba
     await asyncio.to_thread(let_it_finish)
 
 
-async def test_what_is_claimed_while_the_loop_ends_is_given_back(tmp_path: Path) -> None:
+async def test_jobs_claimed_while_the_loop_ends_are_released(tmp_path: Path) -> None:
     # Q-STREAM-18 Q-STREAM-22 X-20
     backend = SQLiteBackend(tmp_path / "jobs.db")
     other = SQLiteBackend(tmp_path / "jobs.db")
@@ -358,9 +356,9 @@ async def test_what_is_claimed_while_the_loop_ends_is_given_back(tmp_path: Path)
 
     async def noted(*arguments: object, **options: object) -> object:
         claiming.set()
-        return await dequeue(*arguments, **options)  # type: ignore[arg-type]  # whatever the stream gives
+        return await dequeue(*arguments, **options)  # type: ignore[arg-type]  # passed on unchanged
 
-    backend.dequeue_jobs = noted  # type: ignore[method-assign,assignment]  # tells when the claim is under way
+    backend.dequeue_jobs = noted  # type: ignore[method-assign,assignment]  # records when the claim runs
 
     async def leave_it_open() -> None:
         Queue(backend).stream_jobs("worker-1").start()
@@ -395,7 +393,7 @@ async def test_a_closed_loop_does_not_keep_its_leases(
     def close_without_a_word() -> None:
         loop.run_until_complete(leave_it_open())
         for task in asyncio.all_tasks(loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # that is the fault put in
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # the injected fault
         loop.close()
 
     await asyncio.to_thread(close_without_a_word)

@@ -1,4 +1,4 @@
-"""Wake-ups: a stream with free slots claims at once, once for many events, and never for nothing."""
+"""Notifications: a stream with free slots claims at once, once for many events, and never without a reason."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ S = JobStatus
 
 @pytest.fixture(autouse=True)
 def whatever_arrives_was_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No stream polls here."""
+    """Disable polling."""
     never_poll(monkeypatch)
 
 
 async def be_idle(claims: list[Claim], streams: int = 1) -> None:
-    """Until every stream has looked in vain, and waits."""
+    """Wait until every stream had an empty claim and waits."""
     await eventually(lambda: len({claim.assignee_id for claim in claims if not claim.found}) == streams)
     claims.clear()
 
@@ -40,7 +40,7 @@ async def test_an_idle_stream_receives_what_is_enqueued(
             await queue.complete_job(f"job{number}")
 
 
-async def test_every_stream_with_room_that_matches_gets_its_part_of_a_batch(
+async def test_every_matching_stream_with_free_slots_gets_part_of_a_batch(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-CON-05 Q-ENQS-02 Q-INV-02 Q-STREAM-06
@@ -69,7 +69,7 @@ async def test_one_batch_with_many_combinations_of_tags_is_one_reason_to_look(
         await queue.enqueue_jobs([new_job(str(number), tags=of) for number, of in enumerate(tags)])
         assert await receive_ids(stream, 6) == ["0", "1", "2", "3", "4", "5"]
     assert [claim.found for claim in claims if claim.found] == [6]
-    assert len(claims) <= 4  # its own claim and a hint that comes late are changes, too
+    assert len(claims) <= 4  # its own claim and a late notification are changes, too
 
 
 async def test_many_events_before_it_can_look_are_one_reason_to_look(
@@ -79,7 +79,7 @@ async def test_many_events_before_it_can_look_are_one_reason_to_look(
     claims = count_claims(backend, monkeypatch)
     async with queue.stream_jobs("worker-1", max_assigned_jobs=50) as stream:
         await be_idle(claims)
-        for number in range(20):  # with the loop blocked, so that all of them come before it looks
+        for number in range(20):  # the loop is blocked, so that all arrive before it reads
             background.submit(backend.enqueue_job(new_job(f"{number:02}"))).result()
         assert await receive_ids(stream, 20) == [f"{number:02}" for number in range(20)]
     assert [claim.found for claim in claims if claim.found] == [20]
@@ -109,7 +109,7 @@ MADE_ELIGIBLE: dict[str, Callable[[Queue], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("verb", MADE_ELIGIBLE.values(), ids=MADE_ELIGIBLE.keys())
-async def test_a_job_that_becomes_eligible_again_is_pushed_to_whoever_has_room(
+async def test_a_job_that_becomes_eligible_again_is_pushed_to_a_stream_with_a_free_slot(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, verb: Callable[[Queue], Awaitable[object]]
 ) -> None:
     # Q-FAIL-05 Q-MWU-03 Q-RST-04 Q-STREAM-16 Q-CON-05
@@ -120,10 +120,10 @@ async def test_a_job_that_becomes_eligible_again_is_pushed_to_whoever_has_room(
         await be_idle(claims, 2)
         await verb(queue)
         assert await receive_ids(stream) == ["a"]
-        await eventually(lambda: "other tags" in [claim.assignee_id for claim in claims])  # all of them were woken
+        await eventually(lambda: "other tags" in [claim.assignee_id for claim in claims])  # all were woken
 
 
-async def test_what_ends_in_one_stream_wakes_another_whose_job_a_limit_held_back(
+async def test_a_job_that_ends_in_one_stream_wakes_another_that_a_limit_blocked(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-COMP-04 X-26
@@ -158,7 +158,7 @@ async def test_an_idle_stream_does_not_look(backend: Backend, queue: Queue, monk
     async with queue.stream_jobs("worker-1"):
         await be_idle(claims)
         while await backend.wait_for_change(0.2):
-            continue  # the first transaction on a new file changes it, which the stream hears like any other change
+            continue  # the first transaction on a new file is a change like any other
         claims.clear()
         for _ in range(100):
             await queue.count_jobs()
@@ -183,15 +183,15 @@ async def test_a_poll_is_one_look(backend: Backend, queue: Queue, monkeypatch: p
     assert len(claims) <= polls + 1
 
 
-async def test_others_who_keep_the_store_busy_do_not_keep_a_stream_busy(
+async def test_a_busy_store_does_not_keep_a_stream_busy(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Q-STREAM-25
     claims = count_claims(backend, monkeypatch)
-    async with queue.stream_jobs("idle", ["nothing of the kind"]) as stream:
+    async with queue.stream_jobs("idle", ["unused"]) as stream:
         await be_idle(claims)
         for number in range(200):
             await queue.enqueue_job(new_job(f"job{number}"))
-        assert len(claims) < 150  # on a machine that is busy itself, more than a few; never one for each
-        await add(queue, "at last", tags=["nothing of the kind"])
+        assert len(claims) < 150  # more than a few on a busy machine, but never one for each
+        await add(queue, "at last", tags=["unused"])
         assert await receive_ids(stream) == ["at last"]

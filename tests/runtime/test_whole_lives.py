@@ -1,4 +1,4 @@
-"""From end to end, on every store: what an application, its operators and a page about its queues do with the whole."""
+"""End to end, on every store: what an application, its operators and a status page do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_repeated_job_is_made_announced_run_failed_retried_and_kept_no_l
 
         await eventually(failed)
         clock.advance(60)
-        assert (await scheduler.tick()).announced <= 1  # unless the worker was there first
+        assert (await scheduler.tick()).announced <= 1  # unless the worker claimed it first
 
         async def done() -> bool:
             return (await backend.get_job(job.id)).status is S.COMPLETED
@@ -82,7 +82,7 @@ async def test_a_page_about_the_queues_finds_all_it_shows_and_does(queue: Queue,
     assert counts["images"].paused is True
 
 
-async def test_what_is_stored_tells_counts_processing_times_and_the_share_of_failures(
+async def test_stored_records_give_counts_processing_times_and_failure_rates(
     backend: Backend, clock: HeldClock
 ) -> None:
     # M-FUT-02
@@ -123,7 +123,7 @@ async def test_a_tree_of_parents_and_children_is_run_from_its_leaves(queue: Queu
         assert max(order.index(child) for child in children) < order.index(side)
 
 
-async def test_a_processor_in_a_process_of_its_own_cannot_take_the_worker_down(queue: Queue, backend: Backend) -> None:
+async def test_a_processor_in_a_child_process_cannot_end_the_worker(queue: Queue, backend: Backend) -> None:
     # M-FUT-04 M-WRK-20
     executor = ProcessExecutor(processors.double, processes=1)
     async with Worker(queue, executor):
@@ -136,7 +136,9 @@ async def test_a_processor_in_a_process_of_its_own_cannot_take_the_worker_down(q
     assert (await backend.get_job(job.id)).result == b"42"
 
 
-async def test_many_who_open_a_store_at_once_find_it_ready(open_backend: OpenBackend, backend: Backend) -> None:
+async def test_many_callers_that_open_a_store_at_once_find_it_ready(
+    open_backend: OpenBackend, backend: Backend
+) -> None:
     # M-FUT-09
     others = [open_backend() for _ in range(4)]
     ids = await asyncio.gather(*(one.enqueue_job(Job(type="t")) for one in [backend, *others]))
@@ -144,7 +146,7 @@ async def test_many_who_open_a_store_at_once_find_it_ready(open_backend: OpenBac
         assert {job.id for job in (await backend.list_jobs(JobFilter())).items} == set(ids)
 
 
-async def test_a_store_and_who_hears_of_it_are_handed_in(backend: Backend) -> None:
+async def test_queues_share_the_backend_and_its_events(backend: Backend) -> None:
     # M-FUT-11 M-QUE-01 M-WRK-01
     first, second = Queue(backend, "mail"), Queue(backend)
     assert first.backend is second.backend is backend
@@ -152,7 +154,7 @@ async def test_a_store_and_who_hears_of_it_are_handed_in(backend: Backend) -> No
     begun: list[str | None] = []
     second.on("job.completed", lambda event: heard.append(event.job_id))
     second.on("job.added", lambda event: begun.append(event.job_id))
-    while not begun:  # whoever listens hears what comes from then on
+    while not begun:  # a listener gets events from its start on
         await first.add("warm up", hold=True)
         await asyncio.sleep(0.01)
 
@@ -166,7 +168,7 @@ async def test_a_store_and_who_hears_of_it_are_handed_in(backend: Backend) -> No
     await second.close()
 
 
-async def test_how_far_a_store_reaches_is_what_its_page_says(backend: Backend, store_url: str) -> None:
+async def test_a_store_is_shared_as_far_as_its_page_says(backend: Backend, store_url: str) -> None:
     # M-GOAL-03 M-FUT-05
     kind = store_url.partition(":")[0]
     durable, shared = backend.capabilities.durable, backend.capabilities.shared
@@ -178,14 +180,14 @@ async def test_how_far_a_store_reaches_is_what_its_page_says(backend: Backend, s
     is_durable, is_shared, name, sentence = page[kind]
     assert (durable, shared) == (is_durable, is_shared)
     assert sentence in (DOCS / name).read_text(encoding="utf-8")
-    # one store is one store: another one knows nothing of its jobs
+    # another store does not know its jobs
     await backend.enqueue_job(Job(id="here", type="t"))
     async with connect("memory://") as elsewhere:
         assert (await elsewhere.list_jobs(JobFilter())).items == []
 
 
-async def test_whoever_waits_too_long_for_a_writer_is_told_and_nothing_is_stored(tmp_path: Path) -> None:
-    # M-SQL-04, beside what every store does: only here is there a lock on a file
+async def test_a_writer_that_waits_too_long_gets_an_error_and_stores_nothing(tmp_path: Path) -> None:
+    # M-SQL-04, besides what every store does: only here a file can be locked
     path = tmp_path / "jobs.db"
     backend: Any = SQLiteBackend(path, busy_seconds=0.05)
     async with backend:

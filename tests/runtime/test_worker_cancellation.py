@@ -1,4 +1,4 @@
-"""Calling off a job that runs: it is asked to end, ends by itself or is left behind, and its slot comes free."""
+"""Cancellation of a running job: it ends by itself or is abandoned, and its slot becomes free."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_cancellation_by_another_process_arrives(
         assert gate.cancelled == ["a"]
 
 
-async def test_a_cancellation_nobody_was_told_of_is_found_with_the_next_renewal(
+async def test_a_cancellation_without_a_notification_is_found_by_the_next_renewal(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def deaf(timeout: float, after: str | None = None) -> bool:
@@ -67,7 +67,7 @@ async def test_a_cancellation_nobody_was_told_of_is_found_with_the_next_renewal(
         await queue.add("x", job_id="a")
         await gate.has_begun()
         monkeypatch.setattr(backend, "wait_for_change", deaf)
-        await backend.cancel_jobs(job_ids=["a"])  # past the queue: only the store knows
+        await backend.cancel_jobs(job_ids=["a"])  # not through the queue: only the store knows
         await until(lambda: gate.cancelled == ["a"])
         monkeypatch.undo()
         assert (await comes_to(backend, "a")).status is S.STOPPED
@@ -93,7 +93,7 @@ async def test_a_result_given_in_spite_of_the_cancellation_counts(backend: Backe
     assert (job.status, job.result) == (S.COMPLETED, b'"almost done anyway"')
 
 
-@pytest.mark.parametrize(("error", "retries"), [(ValueError("on the way out"), 1), (Snooze(5), 0)])
+@pytest.mark.parametrize(("error", "retries"), [(ValueError("while stopping"), 1), (Snooze(5), 0)])
 async def test_a_job_that_fails_while_it_is_cancelled_is_stopped_and_not_retried(
     backend: Backend, queue: Queue, error: Exception, retries: int
 ) -> None:
@@ -138,7 +138,7 @@ async def test_a_job_that_ignores_its_cancellation_is_left_behind_and_its_slot_i
             await queue.cancel_jobs(job_ids=["deaf"])
             assert (await comes_to(backend, "deaf")).status is S.STOPPED
             assert (await comes_to(backend, "next")).status is S.COMPLETED
-            over.set()  # what it still returns counts for nothing
+            over.set()  # its return value is ignored
             await queue.add("x", job_id="last")
             await comes_to(backend, "last", S.COMPLETED)
     assert await story(backend, "deaf") == ["job.added", "job.active", "job.cancelling", "job.stopped"]
@@ -152,9 +152,9 @@ async def test_a_job_cancelled_in_the_moment_of_its_claim_never_begins(
     original = backend.settle_and_dequeue
 
     async def cancelled_at_once(*args: object, **options: object) -> object:
-        answer = await original(*args, **options)  # type: ignore[arg-type]  # handed on as it came
+        answer = await original(*args, **options)  # type: ignore[arg-type]  # passed on unchanged
         if answer[1] and gate.begun:
-            # heard of after its task was made and before that has had its turn
+            # cancelled after its task was created and before the task has run
             ids = [job.id for job in answer[1]]
             tasks = worker_loop_of(worker).job_tasks
             asyncio.get_running_loop().call_soon(lambda: tasks.stop(tasks.attempts_of(ids), "cancelled"))
@@ -185,7 +185,7 @@ def deaf(job: RunningJob, begun: threading.Event) -> str:
     begun.set()
     wait = threading.Event()
     while True:
-        wait.wait(0.01)  # Python code, which an exception from outside reaches
+        wait.wait(0.01)  # Python code, which an exception from outside interrupts
 
 
 @pytest.mark.parametrize(("work", "status"), [(cooperative, S.STOPPED), (deaf, S.STOPPED)], ids=["cooperative", "deaf"])
@@ -240,7 +240,7 @@ async def test_an_interruption_never_reaches_the_next_job(backend: Backend, queu
             wait = threading.Event()
             while not job.cancelled:
                 wait.wait(0.001)
-            wait.wait(0.05)  # it ends just when its grace does
+            wait.wait(0.05)  # it ends at the same time as its grace
         return threading.current_thread().name
 
     async with working(queue, process, cancel_grace=0.05, concurrency=1):

@@ -1,4 +1,4 @@
-"""How a worker ends: it finishes, hands back or leaves what it runs, and writes nothing once it is gone."""
+"""Closing a worker: it finishes, releases or drops its jobs, and writes nothing afterwards."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ from tests.runtime.working import Gate, comes_to, happens, until, worker_loop_of
 S = JobStatus
 
 
-async def test_a_closing_worker_lets_running_jobs_end_and_records_them_and_starts_no_more(
-    backend: Backend, queue: Queue
-) -> None:
+async def test_a_closing_worker_settles_running_jobs_and_starts_no_more(backend: Backend, queue: Queue) -> None:
     # M-WRK-18 X-80
     gate = Gate()
     async with working(queue, gate, concurrency=2) as worker:
@@ -99,7 +97,7 @@ async def test_a_worker_may_be_closed_from_another_thread_s_loop(backend: Backen
 
 
 class ClosedInTheMidst:
-    """Closes the worker while the store has already claimed for it."""
+    """Close the worker after the store has claimed for it."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.worker: Worker | None = None
@@ -141,7 +139,9 @@ async def test_jobs_claimed_while_it_was_closed_go_back_uncharged(
         await comes_to(backend, "b", S.COMPLETED)
 
 
-async def test_after_its_grace_running_jobs_are_handed_back_uncharged(backend: Backend, queue: Queue) -> None:
+async def test_after_its_grace_running_jobs_are_released_without_a_counted_attempt(
+    backend: Backend, queue: Queue
+) -> None:
     # M-WRK-18 X-80
     gate = Gate()
     async with working(queue, gate, concurrency=3) as worker:
@@ -169,7 +169,7 @@ async def test_after_its_grace_running_jobs_are_handed_back_uncharged(backend: B
     ],
 )
 @pytest.mark.parametrize("threads", [False, True])
-async def test_of_jobs_that_were_asked_to_stop_only_those_with_a_result_are_over(
+async def test_of_jobs_that_were_asked_to_stop_only_those_with_a_result_are_completed(
     backend: Backend, queue: Queue, kind: str, status: JobStatus, threads: bool
 ) -> None:
     # M-WRK-18 X-80
@@ -229,7 +229,7 @@ async def test_a_thread_that_does_not_end_cannot_hold_up_the_close(backend: Back
 
     def process(job: RunningJob) -> str:
         begun.set()
-        over.wait(60)  # in one call, in C: nothing can interrupt it
+        over.wait(60)  # one call in C: nothing can interrupt it
         return "too late"
 
     try:
@@ -262,7 +262,7 @@ async def test_by_force_it_ends_at_once_and_writes_nothing_any_more(backend: Bac
             except LeaseLost as error:
                 refused.append(error)
         ended.set()
-        return "nobody wants it"
+        return "ignored"
 
     async def has_said_hello() -> bool:
         return [info.state for info in await backend.list_workers()] == ["running"]
@@ -274,7 +274,7 @@ async def test_by_force_it_ends_at_once_and_writes_nothing_any_more(backend: Bac
         begun_closing = monotonic()
         await worker.close(force=True)
         assert monotonic() - begun_closing < 5
-        assert [info.state for info in await backend.list_workers()] == ["running"]  # not even a goodbye
+        assert [info.state for info in await backend.list_workers()] == ["running"]  # not even a last heartbeat
         async with nothing_changes(backend):
             over.set()
             assert await asyncio.to_thread(ended.wait, 10)
@@ -284,7 +284,7 @@ async def test_by_force_it_ends_at_once_and_writes_nothing_any_more(backend: Bac
     assert await story(backend, "a") == ["job.added", "job.active"]
 
 
-async def test_what_was_left_by_force_is_recovered_when_its_lease_ends(backend: Backend, queue: Queue) -> None:
+async def test_jobs_dropped_by_force_are_reclaimed_when_their_leases_expire(backend: Backend, queue: Queue) -> None:
     # M-WRK-18 X-80
     gate = Gate()
     async with working(queue, gate, lock_duration=0.5) as worker:
@@ -334,12 +334,12 @@ async def test_a_worker_ends_when_its_queue_s_backend_is_closed(backend: Backend
     await worker.close()
 
 
-async def test_a_closing_worker_whose_store_is_gone_gives_up_after_its_grace(
+async def test_a_closing_worker_without_its_store_gives_up_after_its_grace(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-18
     async def gone(*_: object, **__: object) -> None:
-        raise BackendUnavailable("gone for good")
+        raise BackendUnavailable("unavailable")
 
     monkeypatch.setattr("longshore.runtime.worker._LAST_EXCHANGE", 0.2)
     gate = Gate()
@@ -352,7 +352,7 @@ async def test_a_closing_worker_whose_store_is_gone_gives_up_after_its_grace(
 
 
 @pytest.mark.parametrize("sweep", [True, False])
-async def test_a_worker_that_nobody_refers_to_works_on_and_is_closed_with_its_queue(
+async def test_an_unreferenced_worker_keeps_running_and_is_closed_with_its_queue(
     backend: Backend, queue: Queue, sweep: bool
 ) -> None:
     # M-WRK-18
@@ -362,7 +362,7 @@ async def test_a_worker_that_nobody_refers_to_works_on_and_is_closed_with_its_qu
     await gate.has_begun()
     gc.collect()
     assert seen() is not None
-    async with Queue(backend):  # so that the store stays open
+    async with Queue(backend):  # keeps the store open
         await queue.close()
         assert gate.cancelled == ["a"]
         assert await status_of(backend, "a") is S.UNKNOWN_RETRY

@@ -1,4 +1,4 @@
-"""How many jobs a worker holds: never more than it may, claimed and settled in batches, and shared with others."""
+"""Concurrency: a worker never holds too many jobs, claims and settles in batches, and shares with others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = JobStatus
 
 
 class Turns:
-    """Looks on while a backend settles and claims: what was asked and what came of it."""
+    """Records the settle and claim calls of a backend and their results."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.settled: list[int] = []
@@ -67,13 +67,13 @@ async def test_no_more_jobs_are_held_at_any_instant_than_may_run_at_once(
     assert most_at_once(await log_of(backend)) <= concurrency
 
 
-async def test_a_worker_fills_up_to_what_it_may_run_and_claims_no_more(backend: Backend, queue: Queue) -> None:
+async def test_a_worker_claims_up_to_its_concurrency_and_no_more(backend: Backend, queue: Queue) -> None:
     # M-WRK-09 X-79
     gate = Gate()
     await queue.add_bulk([{"type": "x"} for _ in range(20)])
     async with working(queue, gate, concurrency=6) as worker:
         await gate.has_begun(6)
-        await queue.add("x")  # there is something new, and no free slot for it
+        await queue.add("x")  # a new job, and no free slot for it
         counts = await backend.count_jobs()
         assert (counts[S.RUNNING], counts[S.INITIAL_PENDING]) == (6, 15)
         assert worker.running == 6
@@ -82,7 +82,7 @@ async def test_a_worker_fills_up_to_what_it_may_run_and_claims_no_more(backend: 
     assert most_at_once(await log_of(backend)) == 6
 
 
-async def test_jobs_are_claimed_and_settled_in_batches_within_the_room_there_is(
+async def test_jobs_are_claimed_and_settled_in_batches_within_the_free_slots(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-09 M-SQL-02

@@ -1,4 +1,4 @@
-"""Two exchanges with the store at once: the worker holds no more than its concurrency, and loses no job."""
+"""Two concurrent exchanges with the store: the worker keeps its concurrency, and loses no job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ S = JobStatus
 
 
 class SlowStore:
-    """Counts the exchanges under way; the answer of the second one may be lost, or held back until it is released."""
+    """Counts running exchanges; the answer of the second one may be lost, or delayed until it is released."""
 
     def __init__(
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch, *, answers_lost: int = 0, holds_back: bool = False
@@ -41,7 +41,7 @@ class SlowStore:
         self.most = max(self.most, self.at_once)
         self.sizes.append(max(len(outcomes), limit))
         try:
-            for _ in range(20):  # long enough for what runs meanwhile to end
+            for _ in range(20):  # long enough for running jobs to end
                 await asyncio.sleep(0)
             answer = await self._exchange(outcomes, assignee_id, tags, limit, **more)
             if self.at_once == 2 and self._holds_back:
@@ -82,7 +82,7 @@ async def test_slots_that_one_exchange_may_fill_are_not_free_for_the_other(
     go_on = asyncio.Event()
 
     async def process(job: RunningJob) -> None:
-        if job.data < 20:  # these stay, so that fewer slots are left than two exchanges could fill
+        if job.data < 20:  # these keep running, so that fewer slots are left than two exchanges could fill
             await go_on.wait()
 
     await queue.add_bulk([{"type": "x", "data": n} for n in range(1_000)])
@@ -136,7 +136,7 @@ async def test_jobs_that_two_exchanges_bring_to_a_closing_worker_go_back(
         assert {job.crashes for job in await all_jobs(backend)} == {0}
 
 
-async def test_a_worker_ended_by_force_lets_no_exchange_start_a_job(
+async def test_a_worker_closed_by_force_starts_no_job_of_a_running_exchange(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-18

@@ -1,4 +1,4 @@
-"""Whatever a processor raises or returns, its job ends with text people can read, and the worker goes on."""
+"""Whatever a processor raises or returns, its job gets readable error text, and the worker continues."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Trap(dict[str, object]):
         raise RecursionError("mind the trap")
 
 
-async def test_a_result_that_raises_when_it_is_looked_at_is_a_failure(backend: Backend, queue: Queue) -> None:
+async def test_a_result_that_raises_while_it_is_serialised_is_a_failure(backend: Backend, queue: Queue) -> None:
     # M-RTY-01
     async def process(job: RunningJob) -> object:
         return Trap(a=1)
@@ -169,7 +169,7 @@ async def test_a_snoozed_job_runs_again_later_and_is_not_charged(backend: Backen
             raise Snooze(0.05, "the tide is out")
         return "sailed"
 
-    async with working(queue, process, poll_interval=600):  # it knows by itself when the time has come
+    async with working(queue, process, poll_interval=600):  # it starts the retry without a poll
         await queue.add("x", job_id="a", attempts=1, max_crashes=0)
         job = await comes_to(backend, "a")
     assert (job.status, job.executions, job.retry_count, job.crashes) == (S.COMPLETED, 3, 0, 0)
@@ -192,7 +192,7 @@ async def test_a_snooze_that_makes_no_sense_is_a_failure(backend: Backend, queue
 
 
 class Clumsy(Executor):
-    """Cannot even take the job."""
+    """Fails to take a job."""
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
@@ -236,7 +236,7 @@ class Outage:
 
 
 @pytest.mark.parametrize("error", [BackendUnavailable("the disk is full"), OSError("the disk is full")])
-async def test_a_store_that_fails_for_a_while_is_told_and_outlived(
+async def test_a_store_that_fails_for_a_while_is_reported_and_survived(
     backend: Backend,
     mail: Queue,
     monkeypatch: pytest.MonkeyPatch,
@@ -248,7 +248,7 @@ async def test_a_store_that_fails_for_a_while_is_told_and_outlived(
     record, refusals = backend.record_worker_event, iter([error, error])
 
     async def cannot_be_told(*args: Any, **options: Any) -> None:
-        for refusal in refusals:  # as long as the store fails, it takes no events either
+        for refusal in refusals:  # while the store fails, it accepts no events either
             raise refusal
         await record(*args, **options)
 
@@ -271,7 +271,7 @@ async def test_a_store_that_fails_for_a_while_is_told_and_outlived(
     assert "the disk is full" in caplog.text
 
 
-async def test_outcomes_wait_for_a_store_that_cannot_take_them_and_are_told_once(
+async def test_outcomes_wait_for_an_unavailable_store_and_are_settled_once(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-11 M-WRK-16

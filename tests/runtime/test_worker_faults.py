@@ -1,4 +1,4 @@
-"""Workers while their store really fails, and while everything happens at once: nothing is lost, nothing told twice."""
+"""Workers while their store fails, and while many things happen at once: nothing is lost or reported twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tcp_proxy import COMMITTED, TcpProxy
 S = JobStatus
 
 
-async def test_a_worker_outlives_a_sqlite_file_that_somebody_keeps_locked(tmp_path: Path) -> None:
+async def test_a_worker_survives_a_locked_sqlite_file(tmp_path: Path) -> None:
     # M-WRK-11 M-EV-13 M-SQL-04
     gate = Gate()
     async with SQLiteBackend(tmp_path / "jobs.db", busy_seconds=0.1) as backend:
@@ -35,7 +35,7 @@ async def test_a_worker_outlives_a_sqlite_file_that_somebody_keeps_locked(tmp_pa
             other = backend.new_connection()
             other.execute("BEGIN EXCLUSIVE")
             gate.open.set()
-            await until(lambda: bool(worker_loop_of(worker).store_error))  # it has tried, and could not
+            await until(lambda: bool(worker_loop_of(worker).store_error))  # it has tried and failed
             assert gate.begun == ["running"]
             other.execute("ROLLBACK")
             other.close()
@@ -80,13 +80,13 @@ async def test_a_worker_outlives_a_network_that_fails_again_and_again(postgres_u
                 told = [event.event for event in await history(direct, job.id)]
                 assert told.count("job.completed") == 1
                 assert job.executions == 1 + job.crashes
-            assert most_at_once(await log_of(direct)) <= 20  # what a lost answer claimed nobody runs, until it is swept
+            assert most_at_once(await log_of(direct)) <= 20  # jobs of a lost claim run only after a sweep
             await audit(direct)
     assert set(ran) == {f"job {n}" for n in range(150)}
 
 
 class Weather:
-    """Does to the jobs whatever may happen to jobs, by chance."""
+    """Do random operations on the jobs."""
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
@@ -103,7 +103,7 @@ class Weather:
             await job.update_progress(round(roll, 3))
         await asyncio.sleep(self._chance.random() * 0.03)
         if roll > 0.97:
-            await asyncio.Event().wait()  # until its timeout, or somebody calls it off
+            await asyncio.Event().wait()  # until its timeout or cancellation
         return {"roll": round(roll, 3)}
 
 
@@ -143,7 +143,7 @@ async def test_whatever_happens_every_job_ends_once_and_by_the_table(
                     await other.complete_job(victim, b'"by hand"')
                 else:
                     await other.reset_running_jobs()
-            except LongshoreError:  # the victim was elsewhere
+            except LongshoreError:  # the job is in another status
                 continue
 
     options: dict[str, Any] = {"lock_duration": 0.5, "cancel_grace": 0.1, "concurrency": 5, "poll_interval": 0.02}
@@ -153,7 +153,7 @@ async def test_whatever_happens_every_job_ends_once_and_by_the_table(
             async with working(other, weather.process, id="second", **options):
                 await all_come_to(backend, *(status for status in S if status.final), count=70)
                 storm.cancel()
-            # the second was closed in the midst of it; the rest is the first one's
+            # the second was closed meanwhile; the first one runs the rest
             await all_come_to(backend, *(status for status in S if status.final), count=80)
     finally:
         storm.cancel()

@@ -1,4 +1,4 @@
-"""What a hostile reader found in the worker: each was red once."""
+"""Regressions: faults that a hostile review found in the worker."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LEASE = 0.6
 
 
 class Extensions:
-    """Counts how often leases are renewed; may spoil single renewals first."""
+    """Counts renewals of leases; may spoil some of them first."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.spoilt: list[Any] = []
-        """What the next ones give: an exception to raise, or a wrong answer."""
+        """What the next renewals do: raise this exception, or return this wrong answer."""
         self._extend = backend.extend_leases
         monkeypatch.setattr(backend, "extend_leases", self._counted)
 
@@ -60,7 +60,7 @@ async def test_a_heartbeat_that_fails_or_hangs_costs_no_lease(
     async def unwell(*_: object, **__: object) -> None:
         if hangs:
             await asyncio.get_running_loop().create_future()
-        raise OSError("the package is not installed, or the host has no name")
+        raise OSError("the package is not installed, or the host name is unknown")
 
     monkeypatch.setattr(backend, "heartbeat_worker", unwell)
     renewals = Extensions(backend, monkeypatch)
@@ -69,7 +69,7 @@ async def test_a_heartbeat_that_fails_or_hangs_costs_no_lease(
         await queue.add("x", job_id="a")
         await gate.has_begun()
         before = renewals.count
-        await until(lambda: renewals.count >= before + 4)  # two leases long
+        await until(lambda: renewals.count >= before + 4)  # the duration of two leases
         gate.open.set()
         job = await comes_to(backend, "a")
         monkeypatch.undo()
@@ -78,12 +78,12 @@ async def test_a_heartbeat_that_fails_or_hangs_costs_no_lease(
 
 
 @pytest.mark.slow
-async def test_a_renewal_that_breaks_as_nobody_thought_of_is_begun_anew(
+async def test_a_renewal_with_an_unexpected_error_is_repeated(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M-WRK-14
     renewals = Extensions(backend, monkeypatch)
-    renewals.spoilt = ["this is no answer"]
+    renewals.spoilt = ["not an answer"]
     gate = Gate()
     async with working(queue, gate, lock_duration=4, lock_renew_time=0.2):
         await queue.add("x", job_id="a")
@@ -131,7 +131,7 @@ async def test_a_lost_job_is_not_run_again_beside_its_own_processor(backend: Bac
             while not over.is_set():
                 try:
                     await over.wait()
-                except asyncio.CancelledError:  # slow to let go
+                except asyncio.CancelledError:  # slow to end
                     continue
         finally:
             active -= 1
@@ -151,11 +151,11 @@ async def test_a_lost_job_is_not_run_again_beside_its_own_processor(backend: Bac
     assert most == 1
 
 
-# -- the time of a job
+# -- timeouts
 
 
 @pytest.mark.slow
-async def test_waiting_for_a_free_process_is_no_time_of_the_job_s() -> None:
+async def test_waiting_for_a_free_process_does_not_count_towards_the_timeout() -> None:
     # M-WRK-12
     queue = Queue(connect("memory://"))
     async with working(queue, ProcessExecutor(processors.spins), concurrency=4):
@@ -165,7 +165,7 @@ async def test_waiting_for_a_free_process_is_no_time_of_the_job_s() -> None:
 
 
 @pytest.mark.slow
-async def test_importing_is_no_time_of_the_job_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_importing_does_not_count_towards_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # M-WRK-12
     slow = "import threading\nthreading.Event().wait(1.5)\ndef process(job):\n    return 'imported'\n"
     (tmp_path / "slow_to_import.py").write_text(slow, encoding="ascii")
@@ -181,7 +181,7 @@ async def test_importing_is_no_time_of_the_job_s(tmp_path: Path, monkeypatch: py
 # -- a worker and its queue
 
 
-async def test_a_worker_ends_with_its_queue_and_hands_back_what_it_runs(
+async def test_a_worker_closes_with_its_queue_and_releases_its_jobs(
     backend: Backend, queue: Queue, mail: Queue
 ) -> None:
     # M-WRK-18
@@ -221,7 +221,7 @@ async def test_a_named_queue_does_not_change_the_schedule_of_another(queue: Queu
     ]
 
 
-async def test_a_worker_whose_run_is_cancelled_works_no_longer(backend: Backend, queue: Queue) -> None:
+async def test_a_worker_whose_run_is_cancelled_stops(backend: Backend, queue: Queue) -> None:
     # M-WRK-18
     gate = Gate()
     worker = Worker(queue, gate, autorun=False, poll_interval=0.05, cancel_grace=0.5)
@@ -238,7 +238,7 @@ async def test_a_worker_whose_run_is_cancelled_works_no_longer(backend: Backend,
     await happens(backend, "job.released")
 
 
-# -- a store that does not do as it should
+# -- a faulty store
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ async def test_one_outcome_that_cannot_be_written_holds_up_no_other(
         await until(lambda: ran == ["poison"])
         await queue.add_bulk([{"type": "x"} for _ in range(5)])
         await all_come_to(backend, S.COMPLETED, count=5)
-        job = await comes_to(backend, "poison", S.DEAD)  # its lease is renewed no longer, and it is no crash for ever
+        job = await comes_to(backend, "poison", S.DEAD)  # its lease is no longer renewed, and it does not crash forever
         await happens(backend, "worker.error")
     assert (job.executions, job.crashes) == (2, 2)
     assert "cannot write the outcome" in caplog.text
@@ -295,7 +295,7 @@ async def test_a_store_that_fails_for_a_moment_costs_no_outcome(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answered", [0.6, 1.2])
-async def test_a_claim_whose_answer_took_long_is_renewed_at_once_or_not_begun(
+async def test_a_claim_with_a_late_answer_is_renewed_at_once_or_not_started(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, answered: float
 ) -> None:
     # M-WRK-13 M-WRK-14
@@ -372,11 +372,11 @@ async def test_notes_go_to_the_store_their_job_is_from(backend: Backend, queue: 
             assert (ended.status, ended.progress) == (S.COMPLETED, job.id)
 
 
-# -- what a worker asks of a quiet store
+# -- queries to a quiet store
 
 
 @pytest.mark.slow
-async def test_a_full_worker_asks_nothing_of_a_store_in_which_nothing_happens(
+async def test_a_full_worker_does_not_query_a_quiet_store(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = waits = 0
@@ -421,7 +421,7 @@ async def test_retries_far_away_leave_no_timers(backend: Backend, queue: Queue) 
         assert timers() < before + 20
 
 
-async def test_what_a_lost_answer_has_claimed_is_run_and_no_more_is_held_than_may(
+async def test_jobs_of_a_lost_claim_are_run_and_the_concurrency_is_not_exceeded(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-09 M-WRK-11
@@ -450,7 +450,7 @@ async def test_what_a_lost_answer_has_claimed_is_run_and_no_more_is_held_than_ma
         assert (job.executions, job.crashes) == (1, 0)
 
 
-async def test_a_turn_that_settled_and_whose_claim_was_not_heard_of_is_taken_up_where_it_stands(
+async def test_an_exchange_whose_claim_failed_after_the_settle_continues_from_there(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M-WRK-09 M-WRK-11
@@ -479,7 +479,7 @@ async def test_a_turn_that_settled_and_whose_claim_was_not_heard_of_is_taken_up_
         assert (job.status, job.executions, job.crashes) == (S.COMPLETED, 1, 0)
 
 
-# -- closing from within
+# -- closing from inside a job
 
 
 @pytest.mark.parametrize("options", [{}, {"grace": 0}, {"grace": 5}, {"force": True}])
@@ -506,7 +506,7 @@ async def test_a_job_may_close_its_own_worker(
     assert await status_of(backend, "b") is S.INITIAL_PENDING
 
 
-async def test_a_worker_whose_loop_stands_still_is_closed_at_once(backend: Backend, queue: Queue) -> None:
+async def test_a_worker_whose_loop_has_stopped_is_closed_at_once(backend: Backend, queue: Queue) -> None:
     # M-WRK-18
     loop = asyncio.new_event_loop()
     gate = Gate()
@@ -545,7 +545,7 @@ async def test_threads_that_do_not_end_are_not_joined_by_ever_more(
 
     def process(job: RunningJob) -> None:
         hung.append(job.id)
-        with lock:  # in C: nothing reaches it there
+        with lock:  # in C: no exception reaches it there
             return
 
     async with working(queue, process, cancel_grace=0):

@@ -1,4 +1,4 @@
-"""A job that should end, and the outcome of each way in which it returns: on the loop, in a thread, in a process."""
+"""A job that should end, and the outcome of each way to return: on the loop, in a thread, in a process."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ GRACE = 20.0
 
 
 def pages(job: RunningJob) -> Any:
-    """Works page by page until it sees that it should end; the way it ends is in its data."""
+    """Work page by page until the job should end; its data says how it ends."""
     Path(job.data["begun"]).touch()
     how = job.data["how"]
     while how != "blind":
         if how == "raises":
             try:
                 job.raise_if_cancelled()
-            except Exception:  # as code around a single page has it
+            except Exception:  # like code around a single page
                 return "swallowed"
         elif job.cancelled:
             break
@@ -46,10 +46,10 @@ def pages(job: RunningJob) -> Any:
 
 
 async def pages_on_loop(job: RunningJob) -> Any:
-    """The same as an `async def`, which also gets a CancelledError."""
+    """Do the same as an `async def`, which also gets a CancelledError."""
     how = job.data["how"]
     with suppress(asyncio.CancelledError):
-        await asyncio.to_thread(Path(job.data["begun"]).touch)  # the cancellation may come before this returns
+        await asyncio.to_thread(Path(job.data["begun"]).touch)  # the cancellation may arrive before this returns
         await asyncio.Event().wait()
     if how == "raises":
         try:
@@ -75,7 +75,7 @@ async def process(request: pytest.FixtureRequest) -> AsyncIterator[Processor]:
 
 
 async def begun(queue: Queue, tmp_path: Path, how: str, **options: Any) -> Path:
-    """The file that shows that job `a` has begun, once it is there."""
+    """Return the file that shows that job `a` has started, once it exists."""
     there = tmp_path / "begun"
     await queue.add("x", {"how": how, "begun": str(there)}, job_id="a", **options)
     await until(there.exists)

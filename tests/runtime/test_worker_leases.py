@@ -1,4 +1,4 @@
-"""A worker keeps its leases while its processors are busy, drops what it has lost, and never tells two outcomes."""
+"""Leases of a worker: renewed while its processors are busy, dropped when lost, and never two outcomes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEASE = 0.6
 
 
 class Renewals:
-    """Looks on while leases are renewed; may refuse so many renewals, or never answer."""
+    """Records renewals of leases; may refuse some of them, or never answer."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.batches: list[set[str]] = []
@@ -62,7 +62,7 @@ async def test_leases_are_renewed_while_a_processor_blocks_the_event_loop(
         asyncio.run(sweep())
 
     async def process(job: RunningJob) -> str:
-        threading.Event().wait(3 * LEASE)  # a processor that does what it should not
+        threading.Event().wait(3 * LEASE)  # a processor that blocks the loop
         return "done"
 
     rival = threading.Thread(target=sweep_meanwhile)
@@ -83,7 +83,7 @@ async def test_a_processor_that_holds_the_interpreter_past_its_lease_loses_it_an
     backend: Backend, queue: Queue
 ) -> None:
     # M-WRK-14 M-WRK-15 M-WRK-20 X-81
-    usleep = ctypes.PyDLL(None).usleep  # unlike CDLL it lets no other thread run meanwhile
+    usleep = ctypes.PyDLL(None).usleep  # unlike CDLL it keeps the interpreter lock
 
     async def process(job: RunningJob) -> int:
         if job.executions == 1:
@@ -97,7 +97,7 @@ async def test_a_processor_that_holds_the_interpreter_past_its_lease_loses_it_an
     assert (await story(backend, "a")).count("job.completed") == 1
 
 
-async def test_all_leases_are_renewed_in_one_batch_and_those_of_ended_jobs_no_more(
+async def test_all_leases_are_renewed_in_one_batch_without_those_of_ended_jobs(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-13 M-WRK-19
@@ -117,7 +117,7 @@ async def test_all_leases_are_renewed_in_one_batch_and_those_of_ended_jobs_no_mo
         before = when(((await backend.get_job("second")).lease or Lease("", 0, None)).expires_at)
         first.open.set()
         await all_come_to(backend, S.COMPLETED, count=20)
-        await queue.add("first", job_id="afterwards")  # once this is over, the worker has heard that those are
+        await queue.add("first", job_id="afterwards")  # after this one, the worker knows that those have ended
         await comes_to(backend, "afterwards", S.COMPLETED)
         many = len(renewals.batches)
         await until(lambda: len(renewals.batches) > many + 2)
@@ -156,10 +156,10 @@ async def test_a_worker_that_gets_no_answer_stops_the_job_when_its_lease_ends(
         await until(lambda: gate.cancelled == ["a"])
         assert monotonic() - begun < 2 * LEASE  # by its own clock, whatever the store does
         await until(lambda: worker.running == 0)
-        assert await story(backend, "a") == ["job.added", "job.active"]  # and nothing is told
+        assert await story(backend, "a") == ["job.added", "job.active"]  # and writes nothing
         renewals.silent = False
         gate.open.set()
-        while not await backend.reclaim_expired_leases():  # the store's clock is a little later than the worker's
+        while not await backend.reclaim_expired_leases():  # the store's clock is a little behind the worker's
             await backend.wait_for_change(0.05)
         job = await comes_to(backend, "a", S.COMPLETED)
     assert (job.executions, job.crashes) == (2, 1)
@@ -212,13 +212,15 @@ async def test_renewing_as_seldom_as_leases_end_is_not_renewing_and_the_log_says
     assert "lock_renew_time" in caplog.text
 
 
-async def test_a_job_taken_away_is_dropped_without_an_outcome_and_run_anew(backend: Backend, queue: Queue) -> None:
+async def test_a_job_with_a_lost_lease_is_dropped_without_an_outcome_and_run_again(
+    backend: Backend, queue: Queue
+) -> None:
     # M-WRK-14 M-WRK-15 M-EV-07 X-81
     gate = Gate()
     async with working(queue, gate, lock_duration=LEASE) as worker:
         await queue.add("x", job_id="a")
         await gate.has_begun()
-        await backend.mark_worker_unresponsive(worker.id)  # as another process does: this one is not told
+        await backend.mark_worker_unresponsive(worker.id)  # as another process does, without a notification
         await until(lambda: gate.cancelled == ["a"])
         await gate.has_begun(2)
         gate.open.set()
@@ -229,7 +231,7 @@ async def test_a_job_taken_away_is_dropped_without_an_outcome_and_run_anew(backe
 
 
 @pytest.mark.parametrize("raises", [False, True])
-async def test_what_comes_of_a_job_that_was_taken_away_is_not_recorded(
+async def test_the_outcome_of_a_lost_job_is_not_recorded(
     backend: Backend, queue: Queue, caplog: pytest.LogCaptureFixture, raises: bool
 ) -> None:
     # M-WRK-15 X-81
@@ -262,7 +264,7 @@ async def test_a_job_ended_by_hand_is_dropped_at_once(
             return await gate(job)
         except asyncio.CancelledError:
             if answers:
-                return "nobody wants it"
+                return "ignored"
             raise
 
     async with working(queue, process) as worker:
@@ -293,7 +295,7 @@ async def test_a_reset_takes_all_running_jobs_away(backend: Backend, queue: Queu
 
 
 @pytest.mark.slow
-async def test_every_open_worker_gives_back_jobs_whose_owner_vanished(backend: Backend, queue: Queue) -> None:
+async def test_every_open_worker_reclaims_jobs_of_vanished_workers(backend: Backend, queue: Queue) -> None:
     # M-GOAL-04 M-TR-11 M-EV-07 X-71 X-73
     await backend.enqueue_job(new_job("a"))
     await backend.dequeue_jobs("ghost", lease=0.1)

@@ -1,4 +1,4 @@
-"""What a running job may say: how far it is, lines in its log, and what its next execution needs."""
+"""Notes of a running job: its progress, log lines and checkpoint."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ async def test_progress_logs_and_checkpoints_are_kept_and_announced(
 
 
 @pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
-async def test_the_next_execution_goes_on_from_the_checkpoint(backend: Backend, queue: Queue, in_thread: bool) -> None:
+async def test_the_next_execution_continues_from_the_checkpoint(
+    backend: Backend, queue: Queue, in_thread: bool
+) -> None:
     # M-GOAL-01
     seen: list[Any] = []
 
@@ -227,9 +229,9 @@ async def test_the_record_s_fields_are_those_of_the_job_and_cannot_be_set(backen
     # M-WRK-02
     async def process(job: RunningJob) -> list[Any]:
         with pytest.raises(AttributeError, match="cannot set"):
-            job.priority = 9  # type: ignore[misc]  # that is the point
+            job.priority = 9  # type: ignore[misc]  # wrong on purpose
         with pytest.raises(AttributeError):
-            job.no_such_field  # type: ignore[attr-defined]  # noqa: B018 - that is the point
+            job.no_such_field  # type: ignore[attr-defined]  # noqa: B018 - wrong on purpose
         return [job.id, job.queue, job.type, job.data, list(job.tags), job.priority, job.executions, job.epoch]
 
     async with working(queue, process):
@@ -238,7 +240,7 @@ async def test_the_record_s_fields_are_those_of_the_job_and_cannot_be_set(backen
     assert job.result == b'["a","default","greet",{"name":"Ada"},["eu"],3,1,1]'
 
 
-async def test_a_run_left_behind_is_told_that_its_job_is_gone(backend: Backend, queue: Queue) -> None:
+async def test_an_abandoned_attempt_cannot_write(backend: Backend, queue: Queue) -> None:
     # M-WRK-15 M-WRK-18
     refusals: list[BaseException] = []
     begun, over = asyncio.Event(), asyncio.Event()

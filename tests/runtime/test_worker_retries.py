@@ -1,4 +1,4 @@
-"""What follows a failure: so many tries, so far apart, by backoff, by a strategy of one's own, or by the error."""
+"""Retries: the number of attempts and the delays, by backoff, by a strategy or by the error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def fail(job: RunningJob) -> None:
 
 
 async def waits_of(backend: Backend, queue: Queue, clock: HeldClock, tries: int, **options: Any) -> list[float]:
-    """Seconds between a failure and when the job may run again, each time; the clock is moved on by hand."""
+    """Return the seconds from each failure to the next attempt; the test moves the clock."""
     waits = []
     strategies = options.pop("strategies", {})
     process = options.pop("process", fail)
@@ -47,7 +47,7 @@ async def waits_of(backend: Backend, queue: Queue, clock: HeldClock, tries: int,
     return waits
 
 
-async def test_a_job_is_tried_once_unless_told_otherwise(backend: Backend, queue: Queue) -> None:
+async def test_a_job_has_one_attempt_by_default(backend: Backend, queue: Queue) -> None:
     # M-OPT-03 M-RTY-02 M-TR-10 M-RTY-07 X-72 X-105
     async with working(queue, fail):
         await queue.add("x", job_id="a")
@@ -135,7 +135,7 @@ async def slowly_thought(failures: int, error: BaseException) -> float:
 STRATEGIES: dict[str, Strategy] = {
     "by count": lambda failures, _: failures * 10,
     "async": slowly_thought,
-    "as a duration": lambda failures, _: timedelta(seconds=failures * 10),  # type: ignore[dict-item,return-value]  # which is understood all the same
+    "as a duration": lambda failures, _: timedelta(seconds=failures * 10),  # type: ignore[dict-item,return-value]  # also accepted
 }
 
 
@@ -148,10 +148,10 @@ async def test_a_strategy_by_name_decides_before_the_backoff(
         backend, queue, clock, 3, strategies=STRATEGIES, attempts=3, retry_strategy=name, backoff=fixed(1)
     )
     assert waits == [10, 20]
-    assert (await backend.get_job("a")).retry_count == 3  # and no strategy buys a try beyond the attempts
+    assert (await backend.get_job("a")).retry_count == 3  # a strategy cannot exceed the attempts
 
 
-async def test_a_strategy_is_told_how_often_it_failed_and_why(backend: Backend, queue: Queue) -> None:
+async def test_a_strategy_gets_the_number_of_failures_and_the_error(backend: Backend, queue: Queue) -> None:
     # M-OPT-04
     told: list[tuple[int, str]] = []
 
@@ -166,7 +166,7 @@ async def test_a_strategy_is_told_how_often_it_failed_and_why(backend: Backend, 
 
 
 @pytest.mark.parametrize("answer", [False, None])
-async def test_a_strategy_may_say_that_there_is_no_further_try(backend: Backend, queue: Queue, answer: Any) -> None:
+async def test_a_strategy_may_refuse_a_retry(backend: Backend, queue: Queue, answer: Any) -> None:
     # M-OPT-04 M-RTY-04 X-78
     async def strategy(failures: int, error: BaseException) -> Any:
         return answer
@@ -199,14 +199,14 @@ async def test_a_strategy_that_gives_no_answer_leaves_it_to_the_backoff(
     assert "'odd' raised an error on job a" in caplog.text
 
 
-async def test_an_infinite_wait_is_no_further_try(backend: Backend, queue: Queue) -> None:
+async def test_an_infinite_wait_means_no_retry(backend: Backend, queue: Queue) -> None:
     # M-RTY-04
     async with working(queue, fail, strategies={"never": lambda *_: float("inf")}):
         await queue.add("x", job_id="a", attempts=10, retry_strategy="never")
         assert (await comes_to(backend, "a")).status is S.DEAD
 
 
-async def test_a_strategy_nobody_knows_is_told_and_the_backoff_decides(
+async def test_an_unknown_strategy_is_logged_and_the_backoff_decides(
     backend: Backend, queue: Queue, clock: HeldClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M-OPT-04 M-RTY-03
@@ -232,7 +232,7 @@ async def test_a_strategy_that_thinks_for_ever_is_not_waited_for(
     assert (job.status, job.executions) == (S.DEAD, 2)
 
 
-async def test_a_job_called_off_while_its_strategy_thinks_is_over_all_the_same(
+async def test_a_job_cancelled_while_its_strategy_runs_is_stopped(
     backend: Backend, queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     # M-OPT-04
@@ -251,7 +251,7 @@ async def test_a_job_called_off_while_its_strategy_thinks_is_over_all_the_same(
         job = await comes_to(backend, "a")
         await until(lambda: worker.running == 0)
     assert (job.status, job.retry_count) == (S.STOPPED, 1)
-    assert "failed on job" not in caplog.text  # nobody interrupted the strategy
+    assert "failed on job" not in caplog.text  # the strategy was not interrupted
 
 
 class PortClosed(ConnectionError):
@@ -287,7 +287,9 @@ async def test_rules_by_error_type(backend: Backend, queue: Queue, clock: HeldCl
     assert (await backend.get_job("system")).executions == 2
 
 
-async def test_a_buried_job_that_is_retried_by_hand_begins_anew(backend: Backend, queue: Queue) -> None:
+async def test_a_buried_job_that_is_retried_by_hand_starts_again_with_all_attempts(
+    backend: Backend, queue: Queue
+) -> None:
     # M-RTY-09 M-JM-06 X-94
     healed = False
 

@@ -1,4 +1,4 @@
-"""What a worker is and does when all goes well: it takes a queue and a processor, and every job is run once."""
+"""A worker without faults: it takes a queue and a processor, and runs every job once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ S = JobStatus
 
 
 async def nothing(job: RunningJob) -> None:
-    """A processor with nothing to do."""
+    """A processor that does nothing."""
 
 
-async def test_a_job_is_run_and_what_it_returned_is_kept(backend: Backend, queue: Queue) -> None:
+async def test_a_job_is_run_and_its_result_is_stored(backend: Backend, queue: Queue) -> None:
     # M-GOAL-01 M-WRK-01 M-WRK-02 M-WRK-12 M-WRK-16 M-TR-01 M-TR-04 M-TR-07 M-JM-03 M-EV-03 M-EV-04 X-70
     async def add(job: RunningJob) -> dict[str, int]:
         assert job.type == "add"
@@ -74,10 +74,10 @@ async def test_any_json_is_a_result(backend: Backend, queue: Queue, value: objec
         assert Job(type="x", payload=job.result or b"").data == value
 
 
-async def test_what_a_worker_is_without_further_words(backend: Backend, queue: Queue) -> None:
+async def test_the_defaults_of_a_worker(backend: Backend, queue: Queue) -> None:
     # M-WRK-03 M-WRK-04 M-WRK-05 M-WRK-06 M-WRK-07 X-82
     gate = Gate()
-    worker = Worker(queue, gate)  # it begins by itself
+    worker = Worker(queue, gate)  # it starts by itself
     try:
         await queue.add("a")
         await queue.add("b")
@@ -93,7 +93,7 @@ async def test_what_a_worker_is_without_further_words(backend: Backend, queue: Q
         await worker.close(grace=0)
 
 
-async def test_every_worker_has_an_id_of_its_own(backend: Backend, queue: Queue) -> None:
+async def test_every_worker_has_its_own_id(backend: Backend, queue: Queue) -> None:
     # M-WRK-07
     workers = [Worker(queue, nothing, autorun=False) for _ in range(100)]
     assert len({worker.id for worker in workers}) == 100
@@ -125,16 +125,14 @@ async def test_running_it_again_begins_nothing_new(backend: Backend, queue: Queu
         await all_come_to(backend, S.COMPLETED, count=2)
         await worker.close()
         await asyncio.wait_for(asyncio.gather(*runs), 10)
-        await asyncio.wait_for(worker.run(), 10)  # after the end: at once, and nothing begins
+        await asyncio.wait_for(worker.run(), 10)  # after the end it returns at once
         job = await queue.add("late")
         assert worker.running == 0
     assert (await backend.get_job(job.id)).status is S.INITIAL_PENDING
     assert sorted(await story(backend, gate.begun[0])) == ["job.active", "job.added", "job.completed"]
 
 
-async def test_a_worker_until_empty_works_off_what_is_there_and_what_comes_of_it_and_ends(
-    backend: Backend, queue: Queue
-) -> None:
+async def test_a_worker_until_empty_runs_all_jobs_and_those_they_add_and_ends(backend: Backend, queue: Queue) -> None:
     # M-WRK-08
     async def process(job: RunningJob) -> None:
         if job.data:
@@ -147,10 +145,10 @@ async def test_a_worker_until_empty_works_off_what_is_there_and_what_comes_of_it
     assert (await backend.count_jobs())[S.COMPLETED] == 80
     assert (await backend.get_job(later.id)).status is S.INITIAL_PENDING
     assert [info.state for info in await backend.list_workers()] == ["stopped"]
-    await asyncio.wait_for(worker.run(), 10)  # it is over
+    await asyncio.wait_for(worker.run(), 10)  # it has ended
 
 
-async def test_a_worker_until_empty_takes_what_a_job_adds_that_ends_during_the_look_that_found_nothing(
+async def test_a_worker_until_empty_runs_jobs_added_during_its_last_empty_claim(
     backend: Backend, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # M-WRK-08
@@ -274,7 +272,7 @@ async def test_a_delayed_job_starts_at_its_time_and_not_before(
         await queue.add("now", job_id="a minute on")
         await comes_to(backend, "a minute on", S.COMPLETED)
         assert (await backend.get_job("later")).status is S.INITIAL_PENDING
-        clock.advance(0.2)  # nobody tells the worker: it looks by itself
+        clock.advance(0.2)  # no notification: it polls
         job = await comes_to(backend, "later", S.COMPLETED)
     assert job.run_at is not None
     assert when(job.started_at) >= when(job.run_at)
@@ -289,7 +287,7 @@ async def test_an_idle_worker_is_woken_by_a_new_job_and_not_by_the_next_look(bac
         await comes_to(backend, "second", S.COMPLETED)
 
 
-async def test_a_worker_hears_of_jobs_that_another_process_adds(
+async def test_a_worker_is_notified_of_jobs_that_another_process_adds(
     backend: Backend, other_backend: Backend, queue: Queue
 ) -> None:
     # M-GOAL-01 M-EV-18
@@ -309,7 +307,9 @@ async def test_a_worker_takes_only_jobs_that_carry_all_its_tags(backend: Backend
     assert (await backend.count_jobs())[S.INITIAL_PENDING] == 2
 
 
-async def test_a_worker_serves_its_queue_or_the_queues_it_is_told(backend: Backend, queue: Queue, mail: Queue) -> None:
+async def test_a_worker_claims_from_its_queue_or_from_the_given_queues(
+    backend: Backend, queue: Queue, mail: Queue
+) -> None:
     # M-WRK-01
     other, third = Queue(backend, "other"), Queue(backend, "third")
     async with working(mail, nothing, concurrency=3):
@@ -327,7 +327,7 @@ async def test_a_worker_serves_its_queue_or_the_queues_it_is_told(backend: Backe
         await comes_to(backend, "m2", S.COMPLETED)
 
 
-async def test_nothing_of_a_paused_queue_is_started_and_what_runs_goes_on(backend: Backend, mail: Queue) -> None:
+async def test_a_paused_queue_starts_no_job_and_running_jobs_continue(backend: Backend, mail: Queue) -> None:
     # M-QUE-10 X-99
     gate = Gate()
     async with working(mail, gate, concurrency=2):
@@ -400,7 +400,7 @@ async def test_a_processor_may_be_any_callable(backend: Backend, queue: Queue) -
             assert (job.status, job.result) == (S.COMPLETED, expected.encode())
 
 
-async def test_the_worker_tells_of_itself(backend: Backend, mail: Queue) -> None:
+async def test_the_worker_reports_itself(backend: Backend, mail: Queue) -> None:
     # M-WRK-07
     gate = Gate()
     async with working(mail, gate, concurrency=3, tags=["eu"], lock_duration=0.6) as worker:

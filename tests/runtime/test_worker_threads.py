@@ -1,4 +1,4 @@
-"""Processors that are plain functions: each runs in a thread, as many at once as may, and threads do not pile up."""
+"""Processors that are plain functions: each runs in a thread, up to the concurrency, and threads are reused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_as_many_threads_run_at_once_as_may(backend: Backend, queue: Queue
     together = threading.Barrier(4)
 
     def process(job: RunningJob) -> str:
-        together.wait(20)  # returns only when four are here at once
+        together.wait(20)  # returns only when four run at once
         return threading.current_thread().name
 
     await queue.add_bulk([{"type": "x"} for _ in range(12)])
@@ -139,7 +139,7 @@ async def test_an_executor_may_be_given_in_place_of_a_function(backend: Backend,
 
 
 @pytest.mark.parametrize("error", [TimeoutError("mine"), KeyError("mine"), StopIteration("mine")])
-async def test_what_a_thread_raises_is_told_with_where_it_was_raised(
+async def test_an_exception_in_a_thread_shows_where_it_was_raised(
     backend: Backend, queue: Queue, error: BaseException
 ) -> None:
     # M-RTY-01

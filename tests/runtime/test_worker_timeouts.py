@@ -1,4 +1,4 @@
-"""A job that takes longer than it may has failed, whatever it still does or returns."""
+"""A job that exceeds its timeout has failed, whatever it still does or returns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_timeout_is_retried_like_any_failure(backend: Backend, queue: Qu
 
 
 @pytest.mark.parametrize("answer", ["value", "error"])
-async def test_what_comes_after_the_timeout_is_discarded(backend: Backend, queue: Queue, answer: str) -> None:
+async def test_a_value_after_the_timeout_is_discarded(backend: Backend, queue: Queue, answer: str) -> None:
     # M-RTY-08 X-102
     async def process(job: RunningJob) -> str:
         try:
@@ -79,7 +79,7 @@ async def test_a_processor_that_blocks_the_loop_past_its_timeout_is_late_all_the
 ) -> None:
     # M-RTY-08 X-102
     async def process(job: RunningJob) -> str:
-        threading.Event().wait(0.3)  # which it should not
+        threading.Event().wait(0.3)  # it blocks, which it should not
         return "too late"
 
     async with working(queue, process):
@@ -102,7 +102,7 @@ async def test_a_job_that_ends_in_time_is_not_troubled(backend: Backend, queue: 
             assert (job.status, job.result) == (S.COMPLETED, b"false")
 
 
-async def test_a_thread_that_takes_too_long_has_failed_and_what_it_returns_is_discarded(
+async def test_a_thread_that_exceeds_its_timeout_has_failed_and_its_value_is_discarded(
     backend: Backend, queue: Queue
 ) -> None:
     # M-OPT-18 M-RTY-08 X-102

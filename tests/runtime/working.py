@@ -1,4 +1,4 @@
-"""A worker at work, and waiting for what it does: the condition itself, never a time."""
+"""Runs a worker and waits for conditions, never for a time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from longshore.testing.conformance.scenarios import log_of
 
 S = JobStatus
 PATIENCE = 25.0
-"""Seconds a condition may take on a busy machine; what takes longer never comes."""
+"""Seconds that a condition may take on a busy machine."""
 _BETWEEN_LOOKS = 0.02
 
 
 @asynccontextmanager
 async def working(queue: Queue, process: Processor, **options: Any) -> AsyncIterator[Worker]:
-    """A worker that is called off when the test is over, whatever it still runs."""
+    """Run a worker that is closed when the test ends, whatever it still runs."""
     worker = Worker(queue, process, **{"poll_interval": 0.05, "cancel_grace": 0.5, **options})
     try:
         yield worker
@@ -35,13 +35,13 @@ async def working(queue: Queue, process: Processor, **options: Any) -> AsyncIter
 
 
 def worker_loop_of(worker: Worker) -> WorkerLoop:
-    """What it does inside, for tests of single instants."""
+    """Return the internals of a worker, for tests of single instants."""
     assert worker._loop is not None
     return worker._loop
 
 
 async def until(met: Callable[[], bool | Awaitable[bool]], within: float = PATIENCE) -> None:
-    """Returns as soon as the condition is met; looks again and again."""
+    """Return as soon as the condition is met."""
     async with asyncio.timeout(within):
         while True:
             answer = met()
@@ -51,7 +51,7 @@ async def until(met: Callable[[], bool | Awaitable[bool]], within: float = PATIE
 
 
 async def comes_to(backend: Backend, job_id: str, *statuses: JobStatus, within: float = PATIENCE) -> Job:
-    """The job, once it stands in one of these; any final one if none is named."""
+    """Return the job once it has one of these statuses; any final one if none is given."""
     job = await backend.get_job(job_id)
 
     async def met() -> bool:
@@ -69,7 +69,7 @@ async def comes_to(backend: Backend, job_id: str, *statuses: JobStatus, within: 
 
 
 async def all_come_to(backend: Backend, *statuses: JobStatus, count: int) -> None:
-    """Returns when so many jobs stand in these statuses."""
+    """Return when this many jobs have these statuses."""
 
     async def met() -> bool:
         counts = await backend.count_jobs()
@@ -79,7 +79,7 @@ async def all_come_to(backend: Backend, *statuses: JobStatus, count: int) -> Non
 
 
 async def happens(backend: Backend, event: str, **filters: Any) -> JobEvent:
-    """The first event of this name, once it has happened."""
+    """Return the first event of this name, once it has happened."""
     found: list[JobEvent] = []
 
     async def met() -> bool:
@@ -91,13 +91,13 @@ async def happens(backend: Backend, event: str, **filters: Any) -> JobEvent:
 
 
 async def running(backend: Backend, assignee_id: str | None = None) -> list[Job]:
-    """Jobs that somebody holds."""
+    """Return the running jobs."""
     wanted = JobFilter(statuses=[S.RUNNING, S.CANCELLING], assignee_id=assignee_id)
     return (await backend.list_jobs(wanted, limit=500)).items
 
 
 def most_at_once(events: list[JobEvent]) -> int:
-    """The most jobs that were held at any instant of the log, told by its order alone."""
+    """Return the most jobs that ran at any instant, by the order of the log."""
     held: set[str] = set()
     most = 0
     for event in events:
@@ -112,13 +112,13 @@ def most_at_once(events: list[JobEvent]) -> int:
 
 
 def when(moment: object) -> datetime:
-    """A time that must be there."""
+    """Return a time that must not be None."""
     assert isinstance(moment, datetime)
     return moment
 
 
 class Gate:
-    """A processor that begins, tells so, and waits until it is let through."""
+    """A processor that starts, records that, and waits until it is released."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -137,5 +137,5 @@ class Gate:
         return job.id
 
     async def has_begun(self, count: int = 1) -> None:
-        """Returns when so many have begun."""
+        """Return when this many have started."""
         await until(lambda: len(self.begun) >= count)

@@ -9,7 +9,7 @@ from datetime import datetime
 from longshore.backends.base import ReportsHealth, WorkerInfo
 from longshore.core.clock import machine_time
 from longshore.core.errors import JobNotFound
-from longshore.core.explain import HEARD_WITHIN, NO_TASK_NAMED, Reason, ReasonKind, lacks, state_of_worker
+from longshore.core.explain import HEARTBEAT_WITHIN, NO_TASK_NAMED, Reason, ReasonKind, lacks, state_of_worker
 from longshore.core.filters import JobFilter
 from longshore.core.health import STARVING, Finding, Silent, judge_clock, judge_schedules, judge_store, judge_workers
 from longshore.core.job import Job
@@ -125,11 +125,8 @@ async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[st
     late = []
     async for page in pages(queue.backend, running, at_once=_AT_ONCE, oldest_first=True):
         held.update(job.assignee_id for job in page.items)
-        late += [
-            job.id
-            for job in page.items
-            if job.lease is not None and job.lease.expires_at is not None and now - job.lease.expires_at > HEARD_WITHIN
-        ]
+        leases = {job.id: job.lease.expires_at for job in page.items if job.lease is not None}
+        late += [job_id for job_id, ends in leases.items() if ends is not None and now - ends > HEARTBEAT_WITHIN]
     if not late:
         return [Finding("stuck jobs", "ok", f"{held.total()} running jobs, all with a valid lease")], held
     found = f"{len(late)} running jobs have an expired lease: {', '.join(late[:_NAMED])}"
@@ -160,7 +157,7 @@ async def _workers(
     for worker in workers:
         if worker.state != "running" or worker.seen_at is None:
             continue
-        if now - worker.seen_at <= HEARD_WITHIN:
+        if now - worker.seen_at <= HEARTBEAT_WITHIN:
             alive += 1
         elif held[worker.id]:
             silent.append(Silent(worker.id, worker.seen_at, held[worker.id]))

@@ -175,7 +175,7 @@ def _statuses_of(field: str, status: object) -> StatusFilter:
     return {found: word == "PENDING" if found in ELIGIBLE else None for found in statuses_for(word, "bullmq")}
 
 
-async def jobs_in_statuses(
+async def jobs_with(
     backend: Backend, queue: str | None, wanted: StatusFilter, *, oldest_first: bool = False
 ) -> AsyncIterator[Job]:
     """Yield the jobs in these statuses, newest first or oldest first."""
@@ -224,7 +224,7 @@ async def jobs_in_range(
     if enough is not None and start >= enough:
         return []
     found: list[Job] = []
-    async for job in jobs_in_statuses(backend, queue, wanted, oldest_first=asc):
+    async for job in jobs_with(backend, queue, wanted, oldest_first=asc):
         found.append(job)
         if len(found) == enough:
             break
@@ -282,11 +282,7 @@ async def clean(backend: Backend, queue: str | None, grace: Duration, status: St
         raise InvalidArgument("status", f"{status} jobs are held by workers; cancel them first")
     most = check_number("limit", limit)
     before = await backend.now() - timedelta(microseconds=check_duration("grace", grace, positive=False))
-    old = [
-        (since, job.uid, job)
-        async for job in jobs_in_statuses(backend, queue, wanted)
-        if (since := _since(job)) <= before
-    ]
+    old = [(since, job.uid, job) async for job in jobs_with(backend, queue, wanted) if (since := _since(job)) <= before]
     old.sort(key=lambda entry: entry[:2])
     chosen = [job for _, _, job in (old[:most] if most else old)]
     return await _remove_in_batches(backend, chosen)
@@ -301,7 +297,7 @@ def _since(job: Job) -> datetime:
 async def empty(backend: Backend, queue: str | None) -> None:
     """Remove all waiting jobs: due, delayed or waiting for dependencies. Running and final jobs stay."""
     waiting = {**dict.fromkeys(ELIGIBLE, None), JobStatus.WAITING_CHILDREN: None}
-    await _remove_in_batches(backend, [job async for job in jobs_in_statuses(backend, queue, waiting)])
+    await _remove_in_batches(backend, [job async for job in jobs_with(backend, queue, waiting)])
 
 
 async def _remove_in_batches(backend: Backend, jobs: Sequence[Job]) -> list[str]:

@@ -101,8 +101,8 @@ def schedules(backend: Backend, interval: float) -> SchedulerTask:
     async def batch() -> int:
         """Fire what was due at the start of the pass; later ones are left to the next pass, so that each pass ends.
 
-        It also asks the store from time to time when nothing is due, and after its clock went back: schedules fired by
-        a clock that was ahead are planned too late, and the store corrects them.
+        It also asks the store from time to time when nothing is due, and after its clock went back. A clock that was
+        ahead has planned the next times too late, and the store corrects them.
         """
         nonlocal began, queried_at
         planned = await backend.next_firing()

@@ -172,9 +172,7 @@ class JobStream:
         self._stop.set()
         self._work_signal.notify()
 
-    # -- for the registry and the lease keeper, from any thread
-
-    # the job may have been claimed here again before such a call
+    # -- for the registry and the lease keeper, from any thread; the job may have been claimed here again meanwhile
 
     @_in_own_loop
     def jobs_freed(self, job_ids: list[str]) -> None:

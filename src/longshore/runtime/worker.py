@@ -58,9 +58,7 @@ def renew_seconds(lock_seconds: float, renew_time: Duration | None) -> float | N
     seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
     if seconds >= lock_seconds:
         _log.warning(
-            "lock_renew_time (%g s) is not shorter than lock_duration (%g s); not renewing",
-            seconds,
-            lock_seconds,
+            "lock_renew_time (%g s) is not shorter than lock_duration (%g s); no renewal", seconds, lock_seconds
         )
     return seconds if 0 < seconds < lock_seconds else None
 
@@ -95,9 +93,9 @@ def _executor_for(process: Processor, cancel_grace: float) -> Executor:
 class Worker:
     """Run the jobs of a queue, at most `concurrency` at a time. See docs/worker.md.
 
-    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun`, a
-    worker created inside an event loop starts at once. Otherwise `run()` starts it, and returns after `close()`.
-    With `until_empty`, the worker closes itself when it runs no job and finds none to claim.
+    `process` is an `async def` (run on this event loop), a `def` (run in threads) or an Executor. With `autorun`, the
+    worker starts at once inside an event loop; otherwise `run()` starts it, and returns after `close()`. With
+    `until_empty`, the worker closes itself when it runs no job and finds none to claim.
     """
 
     def __init__(

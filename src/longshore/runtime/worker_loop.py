@@ -183,7 +183,7 @@ class WorkerLoop:
     # -- exchanges
 
     def _start_exchanges(self) -> None:
-        """Start an exchange if none is under way, and a second one if it has enough jobs and the store answers."""
+        """Start an exchange if none is running, and a second one if it has enough jobs and the store answers."""
         if self._failure is not None:
             raise self._failure
         self._signalled = bool(self._exchanges)

@@ -101,7 +101,7 @@ class TestOperators:
     # -- delete
 
     @pytest.mark.parametrize("status", sorted(FINAL))
-    async def test_a_final_job_is_removed_for_good(self, backend: Backend, status: S) -> None:
+    async def test_a_final_job_is_removed_permanently(self, backend: Backend, status: S) -> None:
         # B-DEL-04
         job = await kit.job_in(backend, status, tags=["eu"])
         await backend.append_log(job.id, "a line")
@@ -301,7 +301,7 @@ class TestUpdates:
                 assert (caught.status, caught.target) == (source, target)
 
     @pytest.mark.parametrize("status", kit.EVERY_STATUS)
-    async def test_the_status_it_has_already_is_no_change_and_no_error(self, backend: Backend, status: S) -> None:
+    async def test_the_same_status_again_changes_nothing_and_raises_nothing(self, backend: Backend, status: S) -> None:
         #
         job = await kit.job_in(backend, status)
         async with kit.nothing_changes(backend):
@@ -350,7 +350,7 @@ class TestUpdates:
         await backend.mark_worker_unresponsive("worker-1")
         assert await kit.status_of(backend, job.id) is S.RUNNING
 
-    async def test_a_move_by_hand_frees_the_room_of_its_queue(self, backend: Backend) -> None:
+    async def test_a_change_of_status_by_hand_frees_the_slot_of_its_queue(self, backend: Backend) -> None:
         await backend.set_limits("default", running=1)
         job = await kit.job_in(backend, S.RUNNING)
         await kit.enqueue(backend, "next")

@@ -178,12 +178,12 @@ class TestBadInput:
         await kit.refused(backend, backend.acknowledge_cancellation(job.id, value), field="was_executing")
         await kit.refused(backend, backend.retry_job(dead.id, reset=value), field="reset")
 
-    async def test_a_status_nobody_knows_is_refused(self, backend: Backend) -> None:
+    async def test_an_unknown_status_is_refused(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.RUNNING)
         await kit.refused(backend, backend.update_job_status(job.id, "SUCCESS"), field="status")  # type: ignore[arg-type]  # a wrong word on purpose
         await kit.refused(backend, backend.list_jobs(JobFilter(statuses=["DONE"])), field="filter.statuses")  # type: ignore[list-item]  # a wrong word on purpose
 
-    async def test_what_is_no_lease_no_outcome_and_no_filter_is_refused(self, backend: Backend) -> None:
+    async def test_only_leases_outcomes_and_filters_are_accepted(self, backend: Backend) -> None:
         job: Any = await kit.job_in(backend, S.RUNNING)
         wrong: Any = "token"
         await kit.refused(backend, backend.complete_job(job.id, lease=wrong), field="lease")
@@ -296,7 +296,7 @@ class TestBadInput:
             field="progress.items[1].price",
         )
 
-    async def test_json_as_deep_and_as_large_as_allowed_comes_back_whole(self, backend: Backend) -> None:
+    async def test_json_of_the_largest_depth_and_size_is_stored_unchanged(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.RUNNING)
         for value in (nested(DEEPEST), "x" * (LARGEST_NOTE - 2), [2**63 - 1, -(2**63), 1e308, 0.1]):
             await backend.set_progress(job.id, value)
@@ -308,7 +308,7 @@ class TestBadInput:
     # -- error texts are never refused for their content
 
     @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b", "\x1b[31m\r\n\t", "🐙 עולם", "'; DROP TABLE jobs; --"])
-    async def test_whatever_a_handler_died_of_can_be_recorded(self, backend: Backend, text: str) -> None:
+    async def test_any_error_of_a_handler_can_be_recorded(self, backend: Backend, text: str) -> None:
         # T-CORE-03
         expected = text.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
         job = await kit.job_in(backend, S.RUNNING)
@@ -503,7 +503,7 @@ class TestNames:
             assert [found.id for found in await backend.dequeue_jobs("w", limit=100)] == [name]
 
     @pytest.mark.parametrize("names", ["a bare string", b"bytes", 5])
-    async def test_a_bare_string_is_no_list_of_names(self, backend: Backend, names: Any) -> None:
+    async def test_a_bare_string_is_not_a_list_of_names(self, backend: Backend, names: Any) -> None:
         await kit.enqueue(backend, "bystander", tags=["a"])
         async with kit.nothing_changes(backend):
             for call in (

@@ -92,7 +92,7 @@ class TestCancellation:
         assert await kit.status_of(backend, "bill") is S.INITIAL_PENDING
 
     @pytest.mark.parametrize("status", [s for s in kit.EVERY_STATUS if not s.final])
-    async def test_what_somebody_holds_is_left_alone_on_request(self, backend: Backend, status: S) -> None:
+    async def test_running_jobs_are_skipped_on_request(self, backend: Backend, status: S) -> None:
         # X-96 X-97 X-98
         job = await kit.job_in(backend, status, tags=["eu"])
         if status.holds_capacity:
@@ -309,7 +309,7 @@ class TestRemoval:
         assert (await backend.get_job_stats(["eu"])).total_jobs == 0
         assert await kit.claimable(backend) == []
 
-    async def test_whoever_settles_is_told_as_always(self, backend: Backend) -> None:
+    async def test_removed_jobs_are_reported_as_settled(self, backend: Backend) -> None:
         # M-TR-13
         gone = await kit.job_in(backend, S.RUNNING, "gone", options={"remove_on_complete": True})
         dead = await kit.job_in(backend, S.RUNNING, "dead", options={"remove_on_fail": True})
@@ -327,7 +327,7 @@ class TestRemoval:
         removed = (await kit.history(backend, "gone"))[-1]
         assert (removed.event, removed.detail, removed.actor) == ("job.removed", {"status": "COMPLETED"}, "")
 
-    async def test_what_is_not_its_end_leaves_it_where_it_is(self, backend: Backend) -> None:
+    async def test_a_status_that_is_not_final_removes_no_job(self, backend: Backend) -> None:
         # M-OPT-09: only on the final failure
         both = {"remove_on_complete": True, "remove_on_fail": True}
         for status in kit.EVERY_STATUS:
@@ -380,7 +380,7 @@ class TestRemoval:
         assert await kit.status_of(backend, "ignores") is S.INITIAL_PENDING
         assert (await kit.enqueue(backend, depends_on=["gone"], on_dependency_failure="stop")).status is S.UNSCHEDULED
 
-    async def test_the_room_of_its_key_is_given_on(self, backend: Backend) -> None:
+    async def test_the_slot_of_its_key_is_freed(self, backend: Backend) -> None:
         await backend.set_limits("default", per_key=1, running=1)
         options = {"remove_on_complete": True}
         await backend.enqueue_jobs([kit.new_job(name, concurrency_key="k", options=options) for name in ("a", "b")])
@@ -416,7 +416,7 @@ class TestRemoval:
             await backend.complete_job(jobs[number].id)
         assert await kept(backend) == {"j1", "j3"}
 
-    async def test_only_its_own_queue_and_status_are_meant(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_only_its_own_queue_and_status_are_affected(self, backend: Backend, clock: HeldClock) -> None:
         #
         await kit.job_in(backend, S.DEAD, "dead")
         await kit.job_in(backend, S.STOPPED, "stopped")

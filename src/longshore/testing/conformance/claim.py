@@ -33,7 +33,7 @@ class TestClaiming:
         async with kit.nothing_changes(backend):
             assert await backend.dequeue_jobs("worker-1", limit=10) == []
 
-    async def test_never_more_than_the_limit_and_fewer_if_there_are_no_more(self, backend: Backend) -> None:
+    async def test_a_claim_takes_at_most_the_limit_and_fewer_if_there_are_fewer(self, backend: Backend) -> None:
         # B-DEQ-09 T-RES-01
         await backend.enqueue_jobs([kit.new_job() for _ in range(5)])
         assert len(await backend.dequeue_jobs("worker-1", limit=3)) == 3
@@ -216,7 +216,7 @@ class TestClaiming:
 
     # -- by queue
 
-    async def test_only_the_queues_asked_for_are_served(self, backend: Backend) -> None:
+    async def test_only_the_requested_queues_are_claimed_from(self, backend: Backend) -> None:
         # T-RES-01
         await kit.enqueue(backend, "mail", queue="mail")
         await kit.enqueue(backend, "bill", queue="bills")
@@ -260,7 +260,7 @@ class TestClaiming:
         await kit.enqueue(backend, "third")
         assert await kit.claimable(backend) == ["second", "first", "third"]
 
-    async def test_a_job_handed_back_or_crashed_keeps_its_old_place(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_a_released_or_crashed_job_keeps_its_sort_key(self, backend: Backend, clock: HeldClock) -> None:
         #
         for name in ("handed back", "crashed", "third"):
             await kit.enqueue(backend, name)
@@ -429,7 +429,7 @@ class TestTurnover:
 
     # -- the claim sees what was settled
 
-    async def test_the_room_a_job_gives_back_is_there_for_the_next(self, backend: Backend) -> None:
+    async def test_the_slot_of_an_ended_job_is_free_for_the_next(self, backend: Backend) -> None:
         # B-FREE-01
         await backend.set_limits("default", running=1, per_key=1)
         await backend.enqueue_jobs([kit.new_job(job_id, concurrency_key="k") for job_id in ("a", "b", "c")])

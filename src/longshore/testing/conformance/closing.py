@@ -100,7 +100,7 @@ class TestClosing:
         with pytest.raises(QueueClosed):
             await call(backend)
 
-    async def test_closing_twice_or_before_the_first_use_is_no_error(self, open_backend: OpenBackend) -> None:
+    async def test_closing_twice_or_before_the_first_use_is_not_an_error(self, open_backend: OpenBackend) -> None:
         # B-CLO-03 X-30
         unused, used = open_backend(), open_backend()
         await used.count_jobs()
@@ -109,7 +109,7 @@ class TestClosing:
 
     async def test_leaving_the_block_closes_it_even_by_an_error(self, open_backend: OpenBackend) -> None:
         # B-CLO-01
-        async def stumble(backend: Backend) -> None:
+        async def fail_inside(backend: Backend) -> None:
             async with backend as entered:
                 assert entered is backend
                 await kit.enqueue(backend)
@@ -117,11 +117,11 @@ class TestClosing:
 
         backend = open_backend()
         with pytest.raises(ZeroDivisionError):
-            await stumble(backend)
+            await fail_inside(backend)
         with pytest.raises(QueueClosed):
             await backend.count_jobs()
 
-    async def test_whoever_waits_for_a_change_is_let_go(self, backend: Backend) -> None:
+    async def test_close_ends_waits_for_a_change(self, backend: Backend) -> None:
         # B-CLO-03
         await backend.count_jobs()
         waiting = [asyncio.create_task(backend.wait_for_change(3600)) for _ in range(3)]

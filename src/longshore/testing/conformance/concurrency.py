@@ -231,7 +231,7 @@ class TestConcurrency:
         assert caught.reason == "mismatch"
         assert (await backend.get_job(job.id)).lease == kit.lease_of(again)
 
-    async def test_a_late_report_without_a_lease_frees_whoever_holds_the_job_now(self, backend: Backend) -> None:
+    async def test_a_late_outcome_without_a_lease_frees_the_current_holder(self, backend: Backend) -> None:
         #
         job = await kit.job_in(backend, S.RUNNING)
         await backend.release_lease(job.id, kit.lease_of(job))
@@ -303,7 +303,7 @@ class TestConcurrency:
         assert [event.event for event in await kit.history(backend, job.id)].count("job.retried") == 1
 
     @pytest.mark.parametrize("threads", [2, 8])
-    async def test_one_backend_serves_many_event_loops_and_outlives_them(self, backend: Backend, threads: int) -> None:
+    async def test_one_backend_serves_many_event_loops_and_survives_them(self, backend: Backend, threads: int) -> None:
         # B-CON-02 B-INV-01
         async def work(number: int) -> bool:
             await kit.enqueue(backend, f"{threads} {number}")

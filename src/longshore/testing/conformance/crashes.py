@@ -84,7 +84,7 @@ class TestCrashes:
             await crash(backend, clock)
 
     @every_crash
-    async def test_nothing_stored_is_no_error(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
+    async def test_an_empty_store_is_not_an_error(self, backend: Backend, clock: HeldClock, crash: Crash) -> None:
         # B-MWU-05 B-RST-04
         async with kit.nothing_changes(backend):
             await crash(backend, clock)
@@ -163,17 +163,17 @@ class TestCrashes:
 
     async def test_a_crash_report_is_kept_with_the_job_and_shortened_in_the_log(self, backend: Backend) -> None:
         # M-EV-07
-        words = "killed by signal 9\n" + "the last lines it wrote\n" * 100
+        text = "killed by signal 9\n" + "the last lines it wrote\n" * 100
         job = await kit.job_in(backend, S.RUNNING, max_crashes=1)
-        await backend.settle_jobs([Outcome(job.id, kit.lease_of(job), "crash", error=words)])
-        assert (await backend.get_job(job.id)).error_message == words
-        assert (await kit.history(backend, job.id))[-2].detail["reason"] == words[:500]
+        await backend.settle_jobs([Outcome(job.id, kit.lease_of(job), "crash", error=text)])
+        assert (await backend.get_job(job.id)).error_message == text
+        assert (await kit.history(backend, job.id))[-2].detail["reason"] == text[:500]
         again = await kit.claim(backend)
-        assert (again.id, again.error_message) == (job.id, words)
-        await backend.settle_jobs([Outcome(job.id, kit.lease_of(again), "crash", error=words)])
+        assert (again.id, again.error_message) == (job.id, text)
+        await backend.settle_jobs([Outcome(job.id, kit.lease_of(again), "crash", error=text)])
         dead = await backend.get_job(job.id)
         assert (dead.status, dead.crashes) == (S.DEAD, 2)
-        assert dead.error_message.endswith(words)
+        assert dead.error_message.endswith(text)
         assert all(len(event.detail["reason"]) <= 500 for event in (await kit.history(backend, job.id))[-3::2])
 
     async def test_no_last_words_are_too_odd_or_too_long(self, backend: Backend) -> None:
@@ -189,7 +189,7 @@ class TestCrashes:
         assert report.settled == {job.id: S.UNKNOWN_RETRY}
         assert "died" in (await backend.get_job(job.id)).error_message
 
-    async def test_only_whoever_holds_the_job_can_tell_of_its_crash(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_only_the_holder_of_a_job_can_report_its_crash(self, backend: Backend, clock: HeldClock) -> None:
         # X-45
         held = await kit.job_in(backend, S.RUNNING, "held")
         over = await kit.job_in(backend, S.COMPLETED, "over")
@@ -257,7 +257,7 @@ class TestCrashes:
         assert (event.event, event.detail["reason"]) == ("job.stopped", "expired")
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
-    async def test_a_running_job_may_outlive_expires_at(self, backend: Backend, clock: HeldClock, status: S) -> None:
+    async def test_a_running_job_may_run_past_its_expiry(self, backend: Backend, clock: HeldClock, status: S) -> None:
         job = await kit.job_in(backend, status, expires_at=10)
         clock.advance(20)
         await backend.reclaim_expired_leases()
@@ -265,7 +265,7 @@ class TestCrashes:
 
     # -- a worker declared unresponsive
 
-    async def test_only_that_workers_jobs_are_meant_in_every_queue(self, backend: Backend) -> None:
+    async def test_only_that_workers_jobs_are_affected_in_every_queue(self, backend: Backend) -> None:
         # B-MWU-02 B-MWU-03 B-MWU-07 B-MWU-08 B-INT-04 B-CON-04 X-36
         await backend.enqueue_jobs([kit.new_job(f"j{number}", queue=f"queue {number % 2}") for number in range(6)])
         for worker in ("worker-1", "worker-2"):
@@ -290,13 +290,13 @@ class TestCrashes:
         await backend.mark_worker_unresponsive("worker-1")
         assert await kit.status_of(backend, job.id) is S.RUNNING
 
-    async def test_a_worker_nobody_knows_is_no_error(self, backend: Backend) -> None:
+    async def test_an_unknown_worker_is_not_an_error(self, backend: Backend) -> None:
         # B-MWU-05
         await kit.job_in(backend, S.RUNNING)
         async with kit.nothing_changes(backend):
             await backend.mark_worker_unresponsive("worker-9")
 
-    async def test_the_capacity_of_a_crashed_worker_is_given_back(self, backend: Backend) -> None:
+    async def test_the_capacity_of_a_crashed_worker_is_freed(self, backend: Backend) -> None:
         # B-MWU-06 B-RST-05 X-23 X-24
         await backend.set_limits("default", running=2)
         await backend.enqueue_jobs([kit.new_job() for _ in range(4)])
@@ -330,8 +330,8 @@ class TestCrashes:
 class TestWorkers:
     """`heartbeat_worker`, `list_workers`, `record_worker_event`."""
 
-    async def test_what_a_worker_says_of_itself_is_kept_with_the_time(self, backend: Backend, clock: HeldClock) -> None:
-        told = WorkerInfo(
+    async def test_a_workers_heartbeat_is_stored_with_its_time(self, backend: Backend, clock: HeldClock) -> None:
+        worker = WorkerInfo(
             id="w2",
             queues=("mail", "bills"),
             tags=("eu",),
@@ -344,7 +344,7 @@ class TestWorkers:
             started_at=clock.now() - timedelta(days=1),
             detail={"threads": [1, 2]},
         )
-        await backend.heartbeat_worker(told)
+        await backend.heartbeat_worker(worker)
         await backend.heartbeat_worker(WorkerInfo(id="w1"))
         first, second = await backend.list_workers()
         assert (first.id, first.seen_at) == ("w1", clock.now())
@@ -373,7 +373,7 @@ class TestWorkers:
             assert (event.job_seq, event.from_status, event.to_status) == (0, None, None)
         assert await backend.read_events(cursor, queue="mail") == [failed]
 
-    async def test_an_error_is_told_however_odd_its_words(self, backend: Backend) -> None:
+    async def test_an_error_is_stored_whatever_its_text(self, backend: Backend) -> None:
         # M-EV-13
         odd = "\x00 \ud800" + "x" * 2 * LONGEST_TEXT
         await backend.record_worker_event("worker.error", "w1", detail={"error": odd})

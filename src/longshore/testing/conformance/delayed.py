@@ -83,7 +83,7 @@ class TestWaiting:
         assert "later 1" in await ids(backend, due=False)
 
     @pytest.mark.parametrize("status", kit.EVERY_STATUS)
-    async def test_what_is_not_eligible_is_listed_either_way(self, backend: Backend, status: S) -> None:
+    async def test_ineligible_jobs_are_listed_with_and_without_due(self, backend: Backend, status: S) -> None:
         job = await kit.job_in(backend, status)
         for due in (True, False):
             found = (await backend.list_jobs(JobFilter(statuses=[status]), due=due)).items
@@ -107,7 +107,7 @@ class TestWaiting:
         newest = (await backend.list_jobs(wanted)).items
         assert (await backend.list_jobs(wanted, oldest_first=True)).items == newest[::-1]
 
-    async def test_pages_go_on_in_their_order_whatever_comes_and_goes(self, backend: Backend) -> None:
+    async def test_pages_keep_their_order_while_jobs_are_added_and_removed(self, backend: Backend) -> None:
         await backend.enqueue_jobs([kit.new_job(f"job {number}") for number in range(5)])
         page = await backend.list_jobs(JobFilter(), limit=2, oldest_first=True)
         assert [job.id for job in page.items] == ["job 0", "job 1"]
@@ -119,7 +119,7 @@ class TestWaiting:
         page = await backend.list_jobs(JobFilter(), limit=2, oldest_first=True, cursor=page.next_cursor)
         assert ([job.id for job in page.items], page.next_cursor) == (["new"], None)
 
-    async def test_the_order_and_the_time_are_asked_for_in_plain_words(self, backend: Backend) -> None:
+    async def test_the_order_and_due_arguments_are_checked(self, backend: Backend) -> None:
         await kit.refused(backend, backend.list_jobs(JobFilter(), oldest_first=1), field="oldest_first")  # type: ignore[arg-type]  # a wrong type on purpose
         await kit.refused(backend, backend.list_jobs(JobFilter(), due="now"), field="due")  # type: ignore[arg-type]  # a wrong type on purpose
         await kit.refused(backend, backend.count_delayed(""), field="queue")
@@ -155,7 +155,7 @@ class TestWaiting:
         assert await backend.next_due(["default"], after=looked_at + kit.seconds(20)) is None
         await kit.refused(backend, backend.next_due(after=7), field="after")  # type: ignore[arg-type]  # a wrong type on purpose
 
-    async def test_a_job_that_goes_back_for_later_tells_when(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_the_event_of_a_job_released_for_later_has_its_time(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "a")
         job = await kit.claim(backend)
         await backend.release_lease(job.id, kit.lease_of(job), run_at=5)
@@ -186,7 +186,7 @@ class TestWaiting:
         assert await backend.count_delayed() == 200
 
 
-async def told(backend: Backend, job_id: str) -> list[str]:
+async def names_of(backend: Backend, job_id: str) -> list[str]:
     """Return the names of the job's events, in order."""
     return [event.event for event in await kit.history(backend, job_id)]
 
@@ -201,7 +201,7 @@ class TestAnnouncements:
         assert await backend.dequeue_jobs("w") == []
         clock.advance(0.000001)
         assert (await kit.claim(backend)).id == "later"
-        assert await told(backend, "later") == ["job.added", "job.delayed", "job.active"]
+        assert await names_of(backend, "later") == ["job.added", "job.delayed", "job.active"]
 
     async def test_a_claimed_job_is_not_announced(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "later", delay=10)
@@ -212,7 +212,7 @@ class TestAnnouncements:
         assert await backend.announce_due_jobs() == []
         await backend.complete_job("later")
         assert await backend.announce_due_jobs() == []
-        assert "job.promoted" not in await told(backend, "later")
+        assert "job.promoted" not in await names_of(backend, "later")
 
     async def test_a_delayed_job_is_announced_once_when_due(self, backend: Backend, clock: HeldClock) -> None:
         # M-TR-05 M-SCHED-02 M-EV-09
@@ -252,7 +252,7 @@ class TestAnnouncements:
         assert await backend.announce_due_jobs() == []
         clock.advance(5)
         assert await backend.announce_due_jobs() == ["again"]
-        assert (await told(backend, "again")).count("job.promoted") == 3
+        assert (await names_of(backend, "again")).count("job.promoted") == 3
 
     async def test_promoted_and_cancelled_jobs_are_not_announced(self, backend: Backend, clock: HeldClock) -> None:
         # M-JM-05
@@ -265,7 +265,7 @@ class TestAnnouncements:
         await backend.bury_job("buried", "broken")
         clock.advance(10)
         assert await backend.announce_due_jobs() == []
-        assert (await told(backend, "by hand")).count("job.promoted") == 1
+        assert (await names_of(backend, "by hand")).count("job.promoted") == 1
 
     async def test_only_what_stands_in_line_is_announced(self, backend: Backend, clock: HeldClock) -> None:
         # M-TR-06
@@ -280,7 +280,8 @@ class TestAnnouncements:
         assert await backend.announce_due_jobs() == []
         clock.advance(20)
         assert await backend.announce_due_jobs() == ["impatient"]
-        assert (await told(backend, "impatient"))[-3:] == ["job.dependencies_completed", "job.delayed", "job.promoted"]
+        last = ["job.dependencies_completed", "job.delayed", "job.promoted"]
+        assert (await names_of(backend, "impatient"))[-3:] == last
 
     async def test_announcements_are_limited_the_longest_due_first(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-02
@@ -321,7 +322,7 @@ class TestAnnouncements:
         assert (await backend.count_jobs(), await backend.get_job_stats(["eu"])) == before
         assert await kit.claimable(backend, tags=["eu"]) == ["a", "b", "c"]
 
-    async def test_whoever_waits_for_work_is_woken(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_a_caller_that_waits_for_work_is_woken(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "newest first", delay=10, lifo=True)
         clock.advance(10)
         waiting = asyncio.create_task(backend.wait_for_change(30))
@@ -355,7 +356,7 @@ class TestAnnouncements:
         announced += await backend.announce_due_jobs()
         assert len(announced) == len(set(announced))
         for number in range(100):
-            events = await told(backend, f"j{number}")
+            events = await names_of(backend, f"j{number}")
             assert events.count("job.promoted") == announced.count(f"j{number}")
             if "job.active" in events and "job.promoted" in events:
                 assert events.index("job.promoted") < events.index("job.active")

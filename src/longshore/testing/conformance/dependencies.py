@@ -153,7 +153,7 @@ class TestDependencies:
             assert (last.from_status, last.to_status) == (S.WAITING_CHILDREN, S.UNSCHEDULED)
 
     @pytest.mark.parametrize("policy", ["wait", "stop", "ignore"])
-    async def test_a_failure_that_will_be_retried_is_no_end(self, backend: Backend, policy: str) -> None:
+    async def test_a_failure_that_will_be_retried_is_not_final(self, backend: Backend, policy: str) -> None:
         await kit.enqueue(backend, "parent")
         await kit.enqueue(backend, "child", depends_on=["parent"], on_dependency_failure=policy)
         await kit.claim(backend)
@@ -253,7 +253,7 @@ class TestDependencies:
         )
         assert "ouroboros -> ouroboros" in str(caught)
 
-    async def test_a_path_that_nobody_waits_along_any_more_is_no_circle(self, backend: Backend) -> None:
+    async def test_a_path_through_ended_jobs_is_not_a_circle(self, backend: Backend) -> None:
         #
         await kit.enqueue(backend, "middle", depends_on=["start"])
         await backend.cancel_jobs(job_ids=["middle"])
@@ -279,7 +279,7 @@ class TestDependencies:
         )
         assert "c -> a -> b -> c" in str(caught)
 
-    async def test_a_diamond_is_no_circle(self, backend: Backend) -> None:
+    async def test_a_diamond_is_not_a_circle(self, backend: Backend) -> None:
         await kit.enqueue(backend, "bottom", depends_on=["left", "right"])
         await backend.enqueue_jobs(
             [kit.new_job("left", depends_on=("top",)), kit.new_job("right", depends_on=("top",))]
@@ -321,7 +321,7 @@ class TestEdges:
 
     # -- the edges of a job
 
-    async def test_a_job_tells_what_it_waits_for_and_whose_part_it_is(self, backend: Backend) -> None:
+    async def test_a_job_names_its_dependencies_and_its_parent(self, backend: Backend) -> None:
         # M-JOB-19 M-OPT-16 M-OPT-17 M-SCH-08
         await kit.enqueue(backend, "extract", parent_id="import")
         await kit.enqueue(backend, "unrelated", parent_id="export")
@@ -330,7 +330,7 @@ class TestEdges:
         found = await kit.all_jobs(backend, JobFilter(parent_id="import"))
         assert sorted(job.id for job in found) == ["extract", "load"]
 
-    async def test_what_jobs_depend_on_is_told_in_order_wherever_they_are_read(self, backend: Backend) -> None:
+    async def test_dependencies_are_returned_in_order_by_every_read(self, backend: Backend) -> None:
         # M-JOB-19
         await backend.enqueue_jobs([kit.new_job("a"), kit.new_job("b"), kit.new_job("c", depends_on=("b", "a"))])
         await backend.enqueue_jobs([kit.new_job("d", depends_on=("c", "a", "b")), kit.new_job("e")])
@@ -462,7 +462,7 @@ class TestEdges:
         assert await backend.cancel_jobs(["chain"]) == (["c"], [])
         assert await kit.status_of(backend, "c") is S.UNSCHEDULED
 
-    async def test_a_step_called_off_under_ignore_sets_only_the_next_one_free(self, backend: Backend) -> None:
+    async def test_a_step_cancelled_under_ignore_releases_only_the_next_one(self, backend: Backend) -> None:
         await backend.enqueue_jobs([kit.new_job("a"), kit.new_job("b", depends_on=("a",))])
         await kit.enqueue(backend, "c", depends_on=["b"], on_dependency_failure="ignore")
         await kit.enqueue(backend, "d", depends_on=["c"])
@@ -471,7 +471,7 @@ class TestEdges:
         assert await kit.status_of(backend, "d") is S.WAITING_CHILDREN
 
     @pytest.mark.parametrize("policy", ["wait", "stop", "ignore"])
-    async def test_a_whole_chain_called_off_at_once_sets_nobody_free(self, backend: Backend, policy: str) -> None:
+    async def test_a_chain_cancelled_at_once_releases_no_job(self, backend: Backend, policy: str) -> None:
         chain = [kit.new_job("j0")]
         chain += [kit.new_job(f"j{n}", depends_on=(f"j{n - 1}",), on_dependency_failure=policy) for n in range(1, 20)]
         await backend.enqueue_jobs(chain)
@@ -500,7 +500,7 @@ class TestEdges:
         await kit.run_next(backend, "slow")
         assert await kit.status_of(backend, "child") is S.UNSCHEDULED
 
-    async def test_what_was_stopped_by_its_dependency_stays_so_when_that_is_retried(self, backend: Backend) -> None:
+    async def test_a_job_stopped_by_its_dependency_stays_stopped_when_that_is_retried(self, backend: Backend) -> None:
         parent = await kit.job_in(backend, S.RUNNING, "parent")
         await kit.enqueue(backend, "child", depends_on=["parent"], on_dependency_failure="stop")
         await backend.bury_job(parent.id, "hopeless")

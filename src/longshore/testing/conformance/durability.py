@@ -130,11 +130,11 @@ class TestSharing:
         seen: list[S] = []
         here = threading.get_ident()
 
-        def look() -> None:
+        def check() -> None:
             if threading.get_ident() != here and not seen:  # inside the transaction of the other one
                 seen.append(asyncio.run(asyncio.wait_for(kit.status_of(second, "j1"), 10)))
 
-        clock.on_reading = look
+        clock.on_reading = check
         await shared.cancel_jobs(job_ids=["j1"])
         clock.on_reading = None
         assert seen == [S.INITIAL_PENDING]

@@ -191,7 +191,7 @@ class TestEffort:
             held = {job.id: lease_of(job) for job in await backend.dequeue_jobs("worker-1", limit=50)}
         if verb == "delete":
             await backend.settle_jobs([Outcome(job_id, lease) for job_id, lease in held.items()])
-        asked = clock.readings
+        readings = clock.readings
         for job in single:
             if verb == "enqueue":
                 await backend.enqueue_job(job)
@@ -205,7 +205,7 @@ class TestEffort:
                 await backend.cancel_jobs(job_ids=[job.id])
             else:
                 await backend.delete_jobs(job_ids=[job.id])
-        one_by_one, asked = clock.readings - asked, clock.readings
+        one_by_one, readings = clock.readings - readings, clock.readings
         ids = [job.id for job in batch]
         if verb == "enqueue":
             assert len(await backend.enqueue_jobs(batch)) == 25
@@ -219,7 +219,7 @@ class TestEffort:
             assert len((await backend.cancel_jobs(job_ids=ids))[0]) == 25
         else:
             await backend.delete_jobs(job_ids=ids)
-        together = clock.readings - asked
+        together = clock.readings - readings
         assert 1 <= together <= 3
         assert one_by_one >= 25
 

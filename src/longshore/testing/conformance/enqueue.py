@@ -105,7 +105,7 @@ class TestSubmission:
         )
 
     @pytest.mark.parametrize("nothing", [None, {"id": "j1", "type": "email"}, "j1"])
-    async def test_what_is_no_job_is_refused(self, backend: Backend, nothing: Any) -> None:
+    async def test_only_a_job_can_be_enqueued(self, backend: Backend, nothing: Any) -> None:
         # B-ENQ-01 B-ENQS-02 B-ERR-05
         await kit.refused(backend, backend.enqueue_job(nothing), field="job")
         await kit.refused(backend, backend.enqueue_jobs([kit.new_job(), nothing]), field="jobs[1].job")
@@ -135,7 +135,7 @@ class TestSubmission:
 
     # -- many jobs
 
-    async def test_an_empty_batch_stores_nothing_and_is_no_error(self, backend: Backend) -> None:
+    async def test_an_empty_batch_stores_nothing_and_is_not_an_error(self, backend: Backend) -> None:
         # B-ENQS-01
         async with kit.nothing_changes(backend):
             assert await backend.enqueue_jobs([]) == []
@@ -309,18 +309,18 @@ class TestSubmission:
         assert await kit.story(backend, "now") == ["job.added"]
         assert await kit.story(backend, "later") == ["job.added", "job.delayed"]
 
-    async def test_the_first_event_tells_what_the_job_belongs_to(self, backend: Backend) -> None:
+    async def test_the_first_event_names_the_jobs_parent_schedule_and_key(self, backend: Backend) -> None:
         many = [kit.new_job(f"m{number}", concurrency_key=f"k'\"{number}") for number in range(150)]
         belongs = {"concurrency_key": "eu", "schedule_id": "nightly", "parent_id": "flow"}
         await backend.enqueue_jobs(
             [kit.new_job("alone"), kit.new_job("keyed", concurrency_key="eu"), kit.new_job("all", **belongs)]
         )
         await backend.enqueue_jobs(many)
-        told = {event.job_id: event.detail for event in await kit.log_of(backend)}
-        assert not told["alone"]
-        assert told["keyed"] == {"key": "eu"}
-        assert told["all"] == {"key": "eu", "schedule_id": "nightly", "parent_id": "flow"}
-        assert all(told[job.id] == {"key": job.concurrency_key} for job in many)
+        details = {event.job_id: event.detail for event in await kit.log_of(backend)}
+        assert not details["alone"]
+        assert details["keyed"] == {"key": "eu"}
+        assert details["all"] == {"key": "eu", "schedule_id": "nightly", "parent_id": "flow"}
+        assert all(details[job.id] == {"key": job.concurrency_key} for job in many)
 
     async def test_a_job_may_be_dated_long_before_1970(self, backend: Backend) -> None:
         beginning = datetime(1, 1, 1, tzinfo=UTC)
@@ -427,7 +427,7 @@ class TestAdding:
         assert (answers[1], answers[3]) == (known[0], known[1])
         assert len(await kit.all_jobs(backend)) == 6
 
-    async def test_many_known_ids_are_no_more_trouble_than_one(self, backend: Backend) -> None:
+    async def test_many_known_ids_are_handled_like_one(self, backend: Backend) -> None:
         ids = [f"job {number}" for number in range(300)]
         await backend.enqueue_jobs([kit.new_job(job_id) for job_id in ids[::2]])
         answers = await backend.add_jobs([kit.new_job(job_id) for job_id in ids])
@@ -567,7 +567,7 @@ class TestAdding:
             assert {tuple(job.uid for job in jobs) for jobs in answers} == {tuple(job.uid for job in answers[0])}
         assert len(await kit.all_jobs(backend)) == 15
 
-    async def test_what_was_added_is_claimed_as_it_was_answered(self, backend: Backend) -> None:
+    async def test_an_added_job_is_claimed_as_it_was_returned(self, backend: Backend) -> None:
         [job] = await add(backend, kit.new_job("a", payload=b"1", tags=["eu"]))
         claimed = await kit.claim(backend)
         assert (
@@ -580,7 +580,7 @@ class TestAdding:
             == job
         )
 
-    async def test_the_stores_own_time_is_told(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_the_store_returns_its_own_time(self, backend: Backend, clock: HeldClock) -> None:
         assert await backend.now() == clock.now()
         clock.advance(1.5)
         assert await backend.now() == clock.now()

@@ -30,7 +30,7 @@ STORIES: dict[S, list[str]] = {
 }
 
 
-async def a_long_life(backend: Backend, clock: HeldClock, job_id: str = "j1") -> None:
+async def long_history(backend: Backend, clock: HeldClock, job_id: str = "j1") -> None:
     """Run a job through a two-phase submit, a crash, a release, a failure, a burial, a retry and a cancellation."""
     await kit.enqueue(backend, job_id, status=S.CREATED, max_crashes=5)
     await backend.accept_jobs([job_id])
@@ -63,7 +63,7 @@ class TestEvents:
 
     async def test_a_long_history_is_complete_and_legal(self, backend: Backend, clock: HeldClock) -> None:
         # B-TST-01 B-IMP-01
-        await a_long_life(backend, clock)
+        await long_history(backend, clock)
         events = await kit.history(backend, "j1")
         assert [event.event for event in events] == [
             *("job.added", "job.accepted", "job.active", "job.stalled", "job.promoted", "job.active", "job.released"),
@@ -90,7 +90,7 @@ class TestEvents:
             (S.CANCELLING, S.COMPLETED),
         ]
 
-    async def test_an_event_tells_whose_job_it_was_and_which_claim(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_an_event_names_its_job_and_claim(self, backend: Backend, clock: HeldClock) -> None:
         job = await kit.enqueue(backend, "j1", queue="mail", type="invoice")
         clock.advance(5)
         await kit.claim(backend, "worker-7")
@@ -102,7 +102,7 @@ class TestEvents:
         assert (added.epoch, added.execution, added.assignee_id, added.from_status) == (0, 0, None, None)
         assert isinstance(active.to_status, JobStatus)
 
-    async def test_an_event_that_is_no_transition_has_no_statuses(self, backend: Backend) -> None:
+    async def test_an_event_that_is_not_a_transition_has_no_statuses(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.RUNNING)
         await backend.set_progress(job.id, 10)
         await backend.append_log(job.id, "hello")
@@ -110,7 +110,7 @@ class TestEvents:
         for event in (await kit.log_of(backend))[-3:]:
             assert (event.from_status, event.to_status) == (None, None)
 
-    async def test_the_log_outlives_the_job(self, backend: Backend) -> None:
+    async def test_the_log_keeps_the_events_of_removed_jobs(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.COMPLETED, "j1")
         await backend.delete_jobs(job_ids=["j1"])
         await kit.enqueue(backend, "j1")
@@ -128,7 +128,7 @@ class TestEvents:
     # -- read
 
     async def test_a_follower_gets_every_event_once(self, backend: Backend, clock: HeldClock) -> None:
-        await a_long_life(backend, clock)
+        await long_history(backend, clock)
         await backend.enqueue_jobs([kit.new_job() for _ in range(5)])
         whole = await backend.read_events()
         for size in (1, 2, 7, 1000):
@@ -141,8 +141,8 @@ class TestEvents:
             assert followed == whole
         assert len({event.cursor for event in whole}) == len(whole)
 
-    async def test_the_log_goes_on_after_any_cursor(self, backend: Backend, clock: HeldClock) -> None:
-        await a_long_life(backend, clock)
+    async def test_the_log_can_be_read_after_any_cursor(self, backend: Backend, clock: HeldClock) -> None:
+        await long_history(backend, clock)
         whole = await backend.read_events()
         for number, event in enumerate(whole):
             assert await backend.read_events(event.cursor) == whole[number + 1 :]
@@ -162,7 +162,7 @@ class TestEvents:
         assert await kit.log_of(backend, queue="mail", job_id="b") == []
         assert await kit.log_of(backend, queue="unheard of") == []
 
-    async def test_a_follower_of_one_queue_goes_on_from_a_cursor_of_the_whole_log(self, backend: Backend) -> None:
+    async def test_a_reader_of_one_queue_continues_from_a_cursor_of_the_whole_log(self, backend: Backend) -> None:
         for number in range(6):
             await kit.enqueue(backend, f"j{number}", queue=["mail", "bills"][number % 2])
         whole = await backend.read_events()
@@ -172,7 +172,7 @@ class TestEvents:
         at_the_start = await backend.end_of_events()
         assert await backend.read_events(at_the_start) == []
         assert await backend.wait_for_change(0, after=at_the_start) is False
-        await a_long_life(backend, clock)
+        await long_history(backend, clock)
         whole = await kit.log_of(backend)
         assert await backend.read_events(at_the_start) == whole
         assert await backend.wait_for_change(0, after=at_the_start) is True
@@ -267,7 +267,7 @@ class TestEvents:
         assert await backend.wait_for_change(0) is False
         assert await backend.wait_for_change(0.001) is False
 
-    async def test_a_look_that_finds_nothing_wakes_nobody(self, backend: Backend) -> None:
+    async def test_an_empty_claim_wakes_no_waiting_caller(self, backend: Backend) -> None:
         """Otherwise two idle workers would wake each other forever."""
         await backend.count_jobs()
         await backend.dequeue_jobs("worker-1")  # a store may record its first writer, which is a change

@@ -60,7 +60,7 @@ class TestLeases:
         assert caught.job_id == "nobody"
 
     @every_fenced_write
-    async def test_then_a_job_that_nobody_holds_is_not_inflight(self, backend: Backend, write: FencedWrite) -> None:
+    async def test_then_a_job_without_a_holder_is_not_inflight(self, backend: Backend, write: FencedWrite) -> None:
         # T-ERR-02 X-44 X-45
         jobs = [await kit.job_in(backend, status) for status in kit.EVERY_STATUS if not status.holds_capacity]
         async with kit.nothing_changes(backend):
@@ -71,7 +71,7 @@ class TestLeases:
 
     @pytest.mark.parametrize("status", [S.RUNNING, S.CANCELLING])
     @every_fenced_write
-    async def test_then_a_lease_that_has_ended_is_expired_whoever_asks(
+    async def test_then_an_ended_lease_is_expired_for_every_caller(
         self, backend: Backend, clock: HeldClock, write: FencedWrite, status: S
     ) -> None:
         # T-M4-02 X-45: expired from the instant it ends, and checked before the token
@@ -162,7 +162,7 @@ class TestLeases:
         await backend.complete_job("j1", lease=kit.lease_of(job))
         assert await kit.status_of(backend, "j1") is S.COMPLETED
 
-    async def test_without_a_lease_whoever_calls_may_report(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_without_a_lease_any_caller_may_settle(self, backend: Backend, clock: HeldClock) -> None:
         # a rule of the storage document, even after the lease has expired
         job = await kit.job_in(backend, S.RUNNING)
         clock.advance(3600)
@@ -203,13 +203,13 @@ class TestLeases:
 
     async def test_renewing_leaves_no_event_and_no_other_mark(self, backend: Backend, clock: HeldClock) -> None:
         job = await kit.job_in(backend, S.RUNNING)
-        told = await kit.history(backend, job.id)
+        events = await kit.history(backend, job.id)
         clock.advance(1)
         await backend.extend_leases({job.id: kit.lease_of(job)}, 30)
-        assert await kit.history(backend, job.id) == told
+        assert await kit.history(backend, job.id) == events
         assert (await backend.get_job(job.id)).replace(lease=None) == job.replace(lease=None)
 
-    async def test_renewing_tells_that_a_cancellation_was_asked_for(self, backend: Backend) -> None:
+    async def test_renewing_reports_a_requested_cancellation(self, backend: Backend) -> None:
         #
         job = await kit.job_in(backend, S.CANCELLING)
         renewed = await backend.extend_leases({job.id: kit.lease_of(job)}, 30)
@@ -220,13 +220,13 @@ class TestLeases:
         lease = kit.lease_of(await kit.claim(backend, lease=None))
         assert await backend.extend_leases({"j1": lease}, 30) == {"j1": lease}
 
-    async def test_no_leases_to_renew_is_no_error(self, backend: Backend) -> None:
+    async def test_renewing_no_leases_is_not_an_error(self, backend: Backend) -> None:
         async with kit.nothing_changes(backend):
             assert await backend.extend_leases({}, 30) == {}
 
     # -- released
 
-    async def test_a_job_given_back_is_eligible_again_and_nothing_is_counted(self, backend: Backend) -> None:
+    async def test_a_released_job_is_eligible_again_and_nothing_is_counted(self, backend: Backend) -> None:
         # B-CON-05
         job = await kit.job_in(backend, S.RUNNING, retry_count=0)
         assert await backend.release_lease(job.id, kit.lease_of(job), reason="shutting down") == {"worker-1": 1}
@@ -238,21 +238,21 @@ class TestLeases:
         assert (event.event, event.detail["reason"]) == ("job.released", "shutting down")
         assert (await kit.claim(backend, "worker-2")).epoch == 2
 
-    async def test_a_job_may_be_given_back_for_later(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_a_job_may_be_released_for_later(self, backend: Backend, clock: HeldClock) -> None:
         job = await kit.job_in(backend, S.RUNNING)
         await backend.release_lease(job.id, kit.lease_of(job), run_at=60, reason="unknown type")
         assert await kit.claimable(backend) == []
         clock.advance(60)
         assert await kit.claimable(backend) == [job.id]
 
-    async def test_a_job_given_back_without_a_time_may_run_at_once(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_a_job_released_without_a_time_may_run_at_once(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "j1", run_at=10)
         clock.advance(10)
         job = await kit.claim(backend)
         await backend.release_lease("j1", kit.lease_of(job))
         assert (await backend.get_job("j1")).run_at is None
 
-    async def test_a_job_being_cancelled_is_acknowledged_not_given_back(self, backend: Backend) -> None:
+    async def test_a_job_being_cancelled_is_acknowledged_not_released(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.CANCELLING)
         caught = await kit.refused(backend, backend.release_lease(job.id, kit.lease_of(job)), InvalidTransition)
         assert (caught.status, caught.target) == (S.CANCELLING, S.UNKNOWN_RETRY)

@@ -71,7 +71,7 @@ class TestLimits:
         await backend.resume_queue("default")
         assert await take(backend) == ["waiting"]
 
-    async def test_pausing_twice_is_told_once(self, backend: Backend) -> None:
+    async def test_pausing_twice_writes_one_event(self, backend: Backend) -> None:
         #
         for verb in (backend.pause_queue, backend.pause_queue, backend.resume_queue, backend.resume_queue):
             await verb("mail")
@@ -106,7 +106,7 @@ class TestLimits:
             assert await take(backend) == []
             await release_slot(backend, job)
 
-    async def test_a_job_being_cancelled_holds_its_room_until_it_is_acknowledged(self, backend: Backend) -> None:
+    async def test_a_job_being_cancelled_keeps_its_slot_until_it_is_acknowledged(self, backend: Backend) -> None:
         await backend.set_limits("default", running=1, per_key=1)
         await fill(backend, 2, "k")
         await take(backend)
@@ -117,7 +117,7 @@ class TestLimits:
 
     # -- concurrency limit of a key
 
-    async def test_a_key_never_runs_more_than_its_limit_and_the_others_go_on(self, backend: Backend) -> None:
+    async def test_a_key_never_runs_more_than_its_limit_and_other_keys_continue(self, backend: Backend) -> None:
         # M-FUT-07
         await backend.set_limits("default", per_key=2)
         await fill(backend, 4, "a")
@@ -170,7 +170,7 @@ class TestLimits:
         await backend.complete_job("k 0")
         assert await take(backend) == ["last"]
 
-    async def test_a_key_is_full_for_those_who_claim_by_tag_too(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_a_full_key_also_blocks_claims_by_tag(self, backend: Backend, clock: HeldClock) -> None:
         await backend.set_limits("default", per_key=1)
         await fill(backend, 3, "k", tags=["eu", "slow"])
         await enqueue(backend, "other", tags=["eu"], concurrency_key="another")
@@ -392,7 +392,7 @@ class TestLimits:
         clock.advance(60)
         assert await take(backend) == ["next"]
 
-    async def test_a_claim_by_tag_finds_the_first_of_a_key_that_has_room_again(self, backend: Backend) -> None:
+    async def test_a_claim_by_tag_finds_the_first_job_of_a_key_with_free_slots_again(self, backend: Backend) -> None:
         await backend.set_limits("default", per_key=1)
         await fill(backend, 1, "k")
         await take(backend)
@@ -425,7 +425,7 @@ class TestRates:
         clock.advance(1)
         assert len(await take(backend)) == 3
 
-    async def test_whoever_waits_is_told_when_the_next_window_opens(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_the_next_due_time_includes_the_next_rate_window(self, backend: Backend, clock: HeldClock) -> None:
         clock.set(datetime(2026, 1, 1, 12, 0, 50, tzinfo=UTC))
         await backend.set_limits("default", rate=Rate(2, 60))
         await fill(backend, 4)

@@ -23,7 +23,7 @@ from longshore.testing.conformance.limits import fill, take
 from longshore.testing.conformance.scenarios import S
 
 
-async def a_mixed_crowd(backend: Backend, clock: HeldClock) -> list[Job]:
+async def mixed_jobs(backend: Backend, clock: HeldClock) -> list[Job]:
     """Store jobs that differ in every field of a filter, with text that looks like patterns and like SQL."""
     odd = ["100% sure", "under_score", "back\\slash", "quote ' and \"", "名前 emoji 🐙", "[a-z]*?", "; DROP TABLE jobs"]
     for number, status in enumerate(kit.EVERY_STATUS * 2):
@@ -134,7 +134,7 @@ class TestLooking:
             await backend.get_job("nobody")
         assert caught.value.job_id == "nobody"
 
-    async def test_what_was_committed_is_seen_by_the_next_look(self, backend: Backend) -> None:
+    async def test_committed_changes_are_visible_to_the_next_read(self, backend: Backend) -> None:
         # B-GET-03 B-STAT-09
         job = await kit.job_in(backend, S.RUNNING)
         await backend.set_progress(job.id, {"page": 3})
@@ -147,7 +147,7 @@ class TestLooking:
 
     async def test_every_filter_finds_what_the_reference_finds(self, backend: Backend, clock: HeldClock) -> None:
         # T-M8-01 B-CON-03
-        crowd = await a_mixed_crowd(backend, clock)
+        crowd = await mixed_jobs(backend, clock)
         found = {name: [job.id for job in await kit.all_jobs(backend, f, limit=5)] for name, f in FILTERS.items()}
         expected = {name: [job.id for job in crowd if matches(f, as_stored(job))] for name, f in FILTERS.items()}
         assert found == expected
@@ -183,7 +183,7 @@ class TestLooking:
 
     async def test_a_listed_job_is_the_whole_record(self, backend: Backend, clock: HeldClock) -> None:
         # B-GET-01
-        for job in await a_mixed_crowd(backend, clock):
+        for job in await mixed_jobs(backend, clock):
             assert job == await backend.get_job(job.id)
 
     async def test_a_cursor_stays_valid_while_jobs_change(self, backend: Backend, clock: HeldClock) -> None:
@@ -260,7 +260,7 @@ class TestLooking:
         assert (await backend.get_job_stats()).total_retries == 6
 
     async def test_counts_are_exact_for_every_status_and_queue(self, backend: Backend, clock: HeldClock) -> None:
-        crowd = await a_mixed_crowd(backend, clock)
+        crowd = await mixed_jobs(backend, clock)
         for queue in (None, "mail", "bills", "default", "unheard of"):
             found = Counter(job.status for job in crowd if queue in (None, job.queue))
             assert await backend.count_jobs(queue) == {status: found[status] for status in JobStatus}
@@ -320,7 +320,7 @@ async def reason(backend: Backend, job_id: str, kind: str) -> Reason:
     return found
 
 
-async def hire(backend: Backend, worker_id: str = "w", **fields: object) -> None:
+async def add_worker(backend: Backend, worker_id: str = "w", **fields: object) -> None:
     """Store a worker with a recent heartbeat."""
     await backend.heartbeat_worker(WorkerInfo(id=worker_id, concurrency=10, **fields))  # type: ignore[arg-type]  # fields of WorkerInfo
 
@@ -342,12 +342,12 @@ class TestExplaining:
             await backend.facts_about("nobody")
 
     async def test_a_job_with_nothing_in_its_way_is_about_to_start(self, backend: Backend) -> None:
-        await hire(backend)
+        await add_worker(backend)
         await kit.enqueue(backend, "j")
         assert (await explained(backend, "j")).kinds == ("about_to_start",)
 
-    async def test_a_job_behind_others_is_told_behind_how_many(self, backend: Backend) -> None:
-        await hire(backend)
+    async def test_a_job_behind_others_is_explained_with_their_number(self, backend: Backend) -> None:
+        await add_worker(backend)
         await fill(backend, 5)
         await kit.enqueue(backend, "j")
         await kit.enqueue(backend, "first of all", priority=-1)
@@ -401,8 +401,8 @@ class TestExplaining:
         clock.advance(90)
         assert "not_due" not in (await explained(backend, "j")).kinds
 
-    async def test_a_job_that_was_given_back_says_why_and_until_when(self, backend: Backend, clock: HeldClock) -> None:
-        await hire(backend)
+    async def test_explain_shows_why_and_until_when_a_job_is_released(self, backend: Backend, clock: HeldClock) -> None:
+        await add_worker(backend)
         await kit.enqueue(backend, "j")
         for why in ("the mail server rests", "no task of this worker is named 'emial', but email"):
             job = await kit.claim(backend)
@@ -423,13 +423,13 @@ class TestExplaining:
         assert "expired" in (await explained(backend, "j")).kinds
 
     async def test_a_paused_queue_is_a_reason_beside_others(self, backend: Backend) -> None:
-        await hire(backend)
+        await add_worker(backend)
         await kit.enqueue(backend, "j", run_at=90)
         await backend.pause_queue("default")
         assert (await explained(backend, "j")).kinds == ("not_due", "queue_paused")
 
-    async def test_a_full_queue_names_who_holds_its_room(self, backend: Backend) -> None:
-        await hire(backend)
+    async def test_a_full_queue_names_its_running_jobs(self, backend: Backend) -> None:
+        await add_worker(backend)
         await backend.set_limits("default", running=2)
         await fill(backend, 3)
         await take(backend)
@@ -442,9 +442,9 @@ class TestExplaining:
         await backend.complete_job("job 0")
         assert (await explained(backend, "job 2")).kinds == ("about_to_start",)
 
-    async def test_a_full_key_names_who_holds_it_and_another_key_is_free(self, backend: Backend) -> None:
+    async def test_a_full_key_names_its_running_jobs_and_another_key_is_free(self, backend: Backend) -> None:
         # M-FUT-07
-        await hire(backend)
+        await add_worker(backend)
         await backend.set_limits("default", per_key=1)
         for key in ("acme", "zenith"):
             await fill(backend, 2, key)
@@ -463,9 +463,9 @@ class TestExplaining:
 
     async def test_a_rate_that_is_used_up_says_until_when(self, backend: Backend, clock: HeldClock) -> None:
         # M-FUT-08
-        await hire(backend)
+        await add_worker(backend)
         clock.set(datetime(2026, 1, 1, 12, 0, 50, tzinfo=UTC))
-        await hire(backend)
+        await add_worker(backend)
         await backend.set_limits("default", rate=Rate(1, 60), rate_per_key=Rate(1, 30))
         await fill(backend, 2, "k")
         await take(backend)
@@ -479,23 +479,23 @@ class TestExplaining:
     async def test_explain_says_what_the_live_workers_lack(self, backend: Backend, clock: HeldClock) -> None:
         await kit.enqueue(backend, "j", queue="mail", tags=["eu"])
         assert (await explained(backend, "j")).kinds == ("no_worker",)
-        await hire(backend, "other queue", queues=("images",))
-        await hire(backend, "other tag", tags=("us",))
-        await hire(backend, "stopped", state="stopped")
+        await add_worker(backend, "other queue", queues=("images",))
+        await add_worker(backend, "other tag", tags=("us",))
+        await add_worker(backend, "stopped", state="stopped")
         found = await reason(backend, "j", "no_worker")
         assert found.details["silent"] == 1
         assert "images" in found.details["workers"]["other queue"]
         assert "us" in found.details["workers"]["other tag"]
-        await hire(backend, "fits", queues=("images", "mail"), tags=("eu",))
+        await add_worker(backend, "fits", queues=("images", "mail"), tags=("eu",))
         assert (await explained(backend, "j")).kinds == ("about_to_start",)
         clock.advance(61)
         assert (await explained(backend, "j")).kinds == ("no_worker",)
 
     async def test_a_job_whose_workers_are_all_busy_says_so(self, backend: Backend) -> None:
         await kit.enqueue(backend, "j")
-        await hire(backend, "busy", running=10)
+        await add_worker(backend, "busy", running=10)
         assert (await explained(backend, "j")).kinds == ("workers_busy",)
-        await hire(backend, "idle")
+        await add_worker(backend, "idle")
         assert (await explained(backend, "j")).kinds == ("about_to_start",)
 
     async def test_looking_changes_nothing(self, backend: Backend) -> None:
@@ -520,9 +520,9 @@ class TestExplaining:
         await backend.heartbeat_worker(WorkerInfo(id="w", concurrency=1, running=1))
         await backend.enqueue_jobs([kit.new_job(f"ahead {number}") for number in range(30)])
         await kit.enqueue(backend, "j")
-        told = await explained(backend, "j")
-        assert told.kinds == ("workers_busy", "behind_others")
-        details = told.reasons[1].details
+        explanation = await explained(backend, "j")
+        assert explanation.kinds == ("workers_busy", "behind_others")
+        details = explanation.reasons[1].details
         assert (details["ahead"], details["position"]) == (30, 31)
         estimate = details["estimated_start"]
         assert (estimate["completed"], estimate["window_seconds"]) == (20, 57)

@@ -294,7 +294,7 @@ class TestNotes:
         await backend.append_log(b.id, "of b")
         assert [(line.number, line.message) for line in await backend.read_logs(b.id)] == [(1, "of b")]
 
-    async def test_a_line_may_be_added_by_whoever_calls_even_when_the_job_is_over(self, backend: Backend) -> None:
+    async def test_any_caller_may_add_a_log_line_even_to_a_final_job(self, backend: Backend) -> None:
         job = await kit.job_in(backend, S.COMPLETED)
         await backend.append_log(job.id, "checked by hand")
         assert len(await backend.read_logs(job.id)) == 1

@@ -238,9 +238,9 @@ async def audit(backend: Backend) -> None:
 
 async def _audit_once(backend: Backend) -> None:
     jobs = await all_jobs(backend)
-    told = await backend.count_jobs()
+    counted = await backend.count_jobs()
     found = Counter(job.status for job in jobs)
-    assert told == {status: found[status] for status in JobStatus}
+    assert counted == {status: found[status] for status in JobStatus}
     assert (await backend.get_job_stats()).total_retries == sum(job.retry_count for job in jobs)
     for job in jobs:
         assert (job.lease is not None) == job.status.holds_capacity

@@ -156,7 +156,7 @@ class TestSchedules:
     async def test_a_malformed_schedule_is_refused(self, backend: Backend, wrong: dict[str, Any], field: str) -> None:
         await kit.refused(backend, backend.put_schedule(dataclasses.replace(kit.schedule(), **wrong)), field=field)
 
-    async def test_what_is_no_schedule_is_refused(self, backend: Backend) -> None:
+    async def test_only_a_schedule_can_be_stored(self, backend: Backend) -> None:
         await kit.refused(backend, backend.put_schedule("nightly"), field="schedule")  # type: ignore[arg-type]  # a wrong type on purpose
 
     # -- fired
@@ -199,7 +199,7 @@ class TestSchedules:
         assert len(await backend.fire_due_schedules()) == 3
         assert clock.readings == before + 1
 
-    async def test_whoever_fires_second_makes_nothing(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_the_second_scheduler_creates_no_job(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(kit.schedule())
         clock.advance(60)
         fired = await asyncio.gather(*(backend.fire_due_schedules() for _ in range(4)))
@@ -207,7 +207,7 @@ class TestSchedules:
         async with kit.nothing_changes(backend):
             assert await backend.fire_due_schedules() == []
 
-    async def test_one_planned_time_makes_one_job_even_if_the_schedule_was_made_anew(self, backend: Backend) -> None:
+    async def test_one_planned_time_creates_one_job_even_if_stored_again(self, backend: Backend) -> None:
         anchored = kit.schedule(every=3600, start=NOON)
         await backend.put_schedule(anchored)
         assert len(await backend.fire_due_schedules()) == 1
@@ -216,7 +216,7 @@ class TestSchedules:
         assert await backend.fire_due_schedules() == []
         assert len(await kit.all_jobs(backend)) == 1
 
-    async def test_a_foreign_job_with_an_occurrences_id_is_no_run(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_another_job_with_an_occurrences_id_is_not_counted(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCHED-10 X-93
         taken = "nightly@2026-01-01T12:01:00Z"
         for name in (taken, f"{taken}~1"):
@@ -316,7 +316,7 @@ ON_ONE: dict[str, Callable[[Backend, str], Awaitable[object]]] = {
 }
 
 
-async def told(backend: Backend) -> list[tuple[str, Any]]:
+async def schedule_events(backend: Backend) -> list[tuple[str, Any]]:
     """Return the events about schedules, with their details."""
     return [(event.event, event.detail) for event in await kit.log_of(backend) if event.event.startswith("schedule.")]
 
@@ -325,7 +325,7 @@ class TestScheduleActs:
     """`get_schedule`, `pause_schedule`, `resume_schedule`, `run_schedule`, and `put_schedule` on a stored schedule."""
 
     @pytest.mark.parametrize("verb", ON_ONE)
-    async def test_a_schedule_that_nobody_knows_is_named_in_the_refusal(self, backend: Backend, verb: str) -> None:
+    async def test_an_unknown_schedule_is_named_in_the_error(self, backend: Backend, verb: str) -> None:
         await backend.put_schedule(kit.schedule("nightly"))
         caught = await kit.refused(backend, ON_ONE[verb](backend, "nihgtly"), ScheduleNotFound)
         assert caught.schedule_id == "nihgtly"
@@ -367,9 +367,9 @@ class TestScheduleActs:
         clock.advance(600)
         assert await backend.fire_due_schedules() == []
 
-    async def test_pausing_and_resuming_are_told_once(self, backend: Backend) -> None:
+    async def test_pausing_and_resuming_write_one_event_each(self, backend: Backend) -> None:
         await backend.put_schedule(kit.schedule(job=kit.new_job(type="report", queue="night")))
-        assert await told(backend) == []
+        assert await schedule_events(backend) == []
         await backend.pause_schedule("nightly")
         async with kit.nothing_changes(backend):
             await backend.pause_schedule("nightly")
@@ -377,7 +377,7 @@ class TestScheduleActs:
         async with kit.nothing_changes(backend):
             await backend.resume_schedule("nightly")
         detail = {"schedule_id": "nightly"}
-        assert await told(backend) == [("schedule.paused", detail), ("schedule.resumed", detail)]
+        assert await schedule_events(backend) == [("schedule.paused", detail), ("schedule.resumed", detail)]
         [first, _] = await kit.log_of(backend, queue="night")
         assert (first.queue, first.type, first.job_id, first.to_status) == ("night", "report", None, None)
 
@@ -434,7 +434,7 @@ class TestScheduleActs:
         bad = await backend.get_schedule("a bad one")
         assert (bad.paused, bad.run_count) == (True, 0)
         assert "9999" in bad.error
-        assert await told(backend) == [("schedule.paused", {"schedule_id": "a bad one", "error": bad.error})]
+        assert await schedule_events(backend) == [("schedule.paused", {"schedule_id": "a bad one", "error": bad.error})]
         assert "'a bad one'" in caplog.text
         assert bad.error in caplog.text
         async with kit.nothing_changes(backend):
@@ -521,7 +521,7 @@ class TestMissedRuns:
             assert sum(len(job.payload) for job in made) <= 4 << 20 or len(made) == 1
         assert sorted("".join(passes)) == list("aaabbbccc")
 
-    async def test_missed_runs_are_dropped_if_asked(self, backend: Backend, clock: HeldClock) -> None:
+    async def test_missed_runs_are_dropped_if_requested(self, backend: Backend, clock: HeldClock) -> None:
         await backend.put_schedule(kit.schedule(cron="0 * * * *", catch_up="none"))
         clock.advance(timedelta(hours=3, minutes=30))
         assert await backend.fire_due_schedules() == []
@@ -611,7 +611,7 @@ class TestMissedRuns:
         # X-93
         made: Counter[str] = Counter()
 
-        async def goes_on(hours: int) -> None:
+        async def advance(hours: int) -> None:
             for _ in range(hours):
                 clock.advance(3600)
                 jobs = await backend.fire_due_schedules()
@@ -621,9 +621,9 @@ class TestMissedRuns:
                 await backend.apply_retention()
 
         await backend.put_schedule(kit.schedule(every=3600))
-        await goes_on(100)
+        await advance(100)
         clock.set(NOON + timedelta(hours=10))
-        await goes_on(95)
+        await advance(95)
         assert len(made) == 105
         assert set(made.values()) == {1}
 

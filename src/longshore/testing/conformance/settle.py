@@ -68,7 +68,7 @@ class TestSettlement:
         # B-FAIL-08 B-STOP-02 B-STOP-03 B-STOP-04 B-STOP-07 B-SWR-02 B-SWR-04 B-MUS-02 B-MUS-03 B-MUS-04 B-MUS-06
         # B-ACK-02 B-ACK-03 B-TST-01 B-INT-03 X-05 X-08 X-09 T-ACK-01 T-RTY-01 T-FAIL-01
         job = await kit.job_in(backend, source)
-        told = len(await kit.history(backend, job.id))
+        before = len(await kit.history(backend, job.id))
         clock.advance(1)
         freed = await BY_VERB[verb](backend, job.id)
         after = await backend.get_job(job.id)
@@ -76,7 +76,7 @@ class TestSettlement:
         assert after.updated_at == clock.now()
         if verb not in NO_FREED_MAP:
             assert freed == ({"worker-1": 1} if source in HOLDS_CAPACITY else {})
-        moves = kit.steps((await kit.history(backend, job.id))[told:])
+        moves = kit.steps((await kit.history(backend, job.id))[before:])
         buried = [(S.RUNNING, S.FAILED_RETRY), (S.FAILED_RETRY, S.DEAD)]
         assert moves == (buried if (source, target) == (S.RUNNING, S.DEAD) else [(source, target)])
 
@@ -185,7 +185,7 @@ class TestSettlement:
         assert (await backend.get_job("j1")).run_at is None
         assert await kit.claimable(backend) == ["j1"]
 
-    async def test_a_failure_tells_what_comes_next(self, backend: Backend) -> None:
+    async def test_a_failure_event_says_what_happens_next(self, backend: Backend) -> None:
         #
         job = await kit.job_in(backend, S.RUNNING)
         await backend.fail_job(job.id, "at once")
@@ -214,7 +214,7 @@ class TestSettlement:
         assert await kit.claimable(backend) == []
 
     @pytest.mark.parametrize("source", [S.FAILED_RETRY, S.UNKNOWN_RETRY])
-    async def test_burying_a_job_nobody_runs_counts_no_failure(self, backend: Backend, source: S) -> None:
+    async def test_burying_a_job_that_does_not_run_counts_no_failure(self, backend: Backend, source: S) -> None:
         job = await kit.job_in(backend, source)
         await backend.bury_job(job.id, "given up")
         dead = await backend.get_job(job.id)
@@ -423,7 +423,7 @@ class TestBatches:
             (S.UNKNOWN_RETRY, S.COMPLETED),
         ]
 
-    async def test_without_a_lease_an_outcome_is_whoever_calls(self, backend: Backend) -> None:
+    async def test_without_a_lease_any_caller_may_settle_in_a_batch(self, backend: Backend) -> None:
         #
         job = await kit.job_in(backend, S.UNKNOWN_RETRY)
         report = await backend.settle_jobs([Outcome(job.id, None, "complete")])
