@@ -184,6 +184,6 @@ async def _unclaimed_types(queue: Queue, workers: Sequence[WorkerInfo], now: dat
         for job_type, ids in list(unclaimed.items())[:_NAMED]:
             named = ", ".join(ids[:_NAMED])
             found = f"no live worker claims the type {job_type}; waiting in queue {info.name}: {named}"
-            fix = f"start a worker whose harbor has the task {job_type}: longshore worker --harbor MODULE:NAME"
+            fix = f"start a worker with a harbor that has the task {job_type}: longshore worker --harbor MODULE:NAME"
             findings.append(Finding("types", "problem", found, fix))
     return findings
