@@ -1,4 +1,4 @@
-"""Every example runs as its page says, in a process of its own, and shows what its page says."""
+"""Every example runs as its page says, in a separate process, and prints what its page says."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_jobs_over_http(tmp_path: Path) -> None:
 
 @contextmanager
 def served(url: str) -> Iterator[str]:
-    """The address of a server on this store, in a process of its own."""
+    """The address of a server on this store, in a separate process."""
     command = [sys.executable, "-m", "tests.processes.server_process", url, "0", ""]
     server = subprocess.Popen(command, cwd=EXAMPLES.parent, stdout=subprocess.PIPE, text=True)
     try:
@@ -298,7 +298,7 @@ def test_a_worker_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
         assert (bad.status, "unknown type" in bad.error_message) == ("DEAD", True)
 
 
-async def test_that_worker_holds_what_it_claimed_until_it_is_settled_and_stops_what_is_called_off(
+async def test_the_remote_worker_renews_leases_and_stops_cancelled_jobs(
     tmp_path: Path,
 ) -> None:
     example = Example("remote_worker", tmp_path)

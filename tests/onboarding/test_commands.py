@@ -1,4 +1,4 @@
-"""The shell commands on a page run one after the other, as a reader would type them; `stage.sh` tells how."""
+"""The shell commands of a page run one after the other, as a reader would type them; see `stage.sh`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.repo.pages import PAGES, ROOT, commands_of, name_of, to_run
 from tests.repo.stage import Stage
 
 WITH_SPARK = [ROOT / "docs" / f"{name}.md" for name in ("audit", "pipeline", "report")]
-"""Their commands would start Spark a dozen times: tests/spark runs what they tell of, and tests/repo reads them."""
+"""Pages whose commands would start Spark a dozen times; tests/spark runs their code."""
 ELSEWHERE = {*WITH_SPARK, ROOT / "examples" / "nightly_pipeline" / "README.md", ROOT / "docs" / "cli.md"}
 """The example needs Spark, and tests/examples runs its commands; the last has many, and tests/cli runs them."""
 

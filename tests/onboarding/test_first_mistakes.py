@@ -29,7 +29,7 @@ HARBORS = {
 
 @pytest.fixture(autouse=True)
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a few files that a person might have, and modules that nobody else sees."""
+    """A folder with typical files and with modules that no other test imports."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -40,9 +40,7 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("harbor", "told"), HARBORS.items())
-def test_a_harbor_that_cannot_be_had_is_told_in_one_line(
-    harbor: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_harbor_is_one_line(harbor: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "--harbor", harbor]) == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("longshore: harbor: ")
@@ -55,7 +53,7 @@ def test_a_harbor_that_cannot_be_had_is_told_in_one_line(
     [("sqlite:///nowhere/jobs.db", "nowhere does not exist"), ("sqlite:///junk.db", "is not a database")],
     ids=["folder", "junk"],
 )
-def test_nothing_is_started_on_a_file_that_cannot_be_used(
+def test_an_unusable_file_is_refused_before_the_start(
     command: str, url: str, told: str, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "--url", url]) == Exit.UNREACHABLE

@@ -67,7 +67,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path)
         assert [name for name in held if f"/{folder}/" in name and name.endswith(".sql")]
 
 
-def test_the_wheel_says_what_it_is_needs_and_offers(wheel: Path) -> None:
+def test_the_wheel_has_metadata_dependencies_and_extras(wheel: Path) -> None:
     metadata = metadata_of(wheel)
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"
@@ -86,7 +86,16 @@ def test_the_source_archive_makes_the_same_wheel(wheel: Path, tmp_path: Path) ->
         archive.extractall(tmp_path, filter="data")
     (folder,) = {name.partition("/")[0] for name in names}
     tops = {name.split("/")[1] for name in names if "/" in name}
-    assert tops <= {"src", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", "pyproject.toml", "hatch_build.py", ".gitignore"}
+    assert tops <= {
+        "src",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "PKG-INFO",
+        "pyproject.toml",
+        "hatch_build.py",
+        ".gitignore",
+    }
     assert files_in(build("wheel", tmp_path / folder, tmp_path / "again")) == files_in(wheel)
 
 
@@ -229,7 +238,9 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(
     ],
     ids=["postgres", "otel", "server", "spark"],
 )
-def test_a_program_without_an_extra_is_told_what_to_install(program: str, extra: str, environment: Environment) -> None:
+def test_a_program_without_an_extra_names_the_package_to_install(
+    program: str, extra: str, environment: Environment
+) -> None:
     done = subprocess.run([environment.python, "-c", program], cwd=environment.workdir, capture_output=True, text=True)
     assert done.returncode != 0
     assert re.search(rf'pip install "longshore\[{extra}\]"', done.stderr.splitlines()[-1]), done.stderr

@@ -20,7 +20,7 @@ ADVICE = (
 
 
 def check_frozen(file: str, lines: Iterable[str]) -> None:
-    """Fails with a diff if the lines differ from the file; writes the file if LONGSHORE_WRITE_SNAPSHOTS=1."""
+    """Fail with a diff if the lines differ from the file; write the file if LONGSHORE_WRITE_SNAPSHOTS=1."""
     path = FOLDER / file
     today = "".join(f"{line}\n" for line in lines)
     if WRITE_SNAPSHOTS:

@@ -35,7 +35,7 @@ class Trace:
         sys.setprofile(self._profile)
 
     async def worker_is_idle(self) -> None:
-        """Returns once the worker's loop has done nothing for a while."""
+        """Return once the worker's loop has done nothing for a while."""
         while monotonic() - self._worker_ran_at < _IDLE:  # noqa: ASYNC110 - a profile function sets no event
             await asyncio.sleep(_IDLE / 4)
 

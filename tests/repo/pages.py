@@ -42,7 +42,7 @@ def blocks_of(page: Path) -> tuple[Block, ...]:
 
 
 def prose_of(page: Path) -> Iterator[str]:
-    """The lines that are no code."""
+    """The lines outside code blocks."""
     return (line for block, line in _read(page) if block is None)
 
 
@@ -101,7 +101,7 @@ def commands_of(page: Path) -> list[Block]:
 
 
 def programs_of(page: Path) -> list[Block]:
-    """Its programs without those that its own commands run: these need what the commands before them have started."""
+    """The programs of a page, except those that its commands run, which need earlier commands."""
     commands = "".join(block.text for block in commands_of(page))
     named = {block: name[1] for block in to_run(page, "python") if (name := FILE_NAME.match(block.text))}
     return [block for block in to_run(page, "python") if f"python {named.get(block)}\n" not in commands]

@@ -20,7 +20,7 @@ AUTHORS = "write-a-backend"
 def describe(name: str, found: Any) -> Iterator[str]:
     """A class with its public members, a function, or the type of a constant.
 
-    Of a class of backends only the constructor is told: its verbs are those of the contract.
+    Only the constructor of a backend class is listed: its operations are those of the contract.
     """
     if inspect.isclass(found):
         known = [one for one in found.__mro__[1:-1] if one.__module__ in ("builtins", "asyncio.exceptions")]

@@ -1,4 +1,4 @@
-"""Runs programs one after the other in one process, each as whoever copied it into a file would."""
+"""Run programs one after the other in one process, each as if it were a separate file."""
 
 import os
 import runpy

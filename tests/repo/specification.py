@@ -15,7 +15,7 @@ IDENTIFIER = re.compile(r"\b[BQTOMX]-(?:[A-Z0-9]+-)?\d{2,3}[a-z]?\b")
 ROW = re.compile(rf"^\| ({IDENTIFIER.pattern}) \|", re.MULTILINE)
 
 STORE_FIXTURES = ("store_url", "open_backend", "backend", "other_backend", "queue", "mail")
-"""Of tests/runtime/conftest.py: whoever asks for one of these runs on every store."""
+"""Fixtures of tests/runtime/conftest.py; a test that uses one runs on every store."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A folder in which the code of one page is run, and what the addresses of the page stand for there."""
+"""The folder in which the code of one page runs, and the real addresses for those on the page."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.repo.pages import FILE_NAME, ROOT, Block
 HERE = Path(__file__).resolve().parent
 SHELL = ROOT / "tests" / "onboarding" / "stage.sh"
 SERVER = "postgresql://app@db.example/app"
-"""The database that the guides speak of; each page gets one of its own."""
+"""The database in the guides; each page gets a separate one."""
 API = re.compile(r"(?:127\.0\.0\.1|localhost):8470")
 OTHER_API = re.compile(r"(?:127\.0\.0\.1|localhost):8000")
 NOT_HEARD = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "LONGSHORE_URL", "LONGSHORE_HOST", "LONGSHORE_PORT")
-"""What whoever runs the tests may have set, and a reader has not: one of them is the make that runs the tests."""
+"""Environment variables of the test run that a reader does not have, such as those of make."""
 
 
 def some_jobs(folder: Path) -> None:
@@ -62,7 +62,7 @@ class Stage:
         return OTHER_API.sub(f"127.0.0.1:{self.other_port}", API.sub(f"127.0.0.1:{self.port}", text))
 
     def run_python(self, blocks: list[Block]) -> str:
-        """All in one process, each in a folder of its own, but for those that bear a name; what they printed."""
+        """Run all in one process, each unnamed one in a separate folder; return what they printed."""
         programs = [str(self._written(block)) for block in blocks]
         return self._done(sys.executable, "-W", "error", str(HERE / "snippets.py"), *programs)
 

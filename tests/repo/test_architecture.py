@@ -23,7 +23,7 @@ def page() -> str:
 
 
 def entered(url: str) -> list[tuple[str, str]]:
-    """What one job enters on this store, in order; traced in a process of its own, where nothing else runs."""
+    """The functions that one job enters on this store, in order; traced in a separate process."""
     program = [sys.executable, "-m", "tests.repo.job_trace", url]
     printed = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=50, check=True).stdout
     return [(file, function) for file, function in (line.split() for line in printed.splitlines())]

@@ -4,7 +4,7 @@
   shell commands of the page, too.
 - The blocks of `sh` of one page are run one after the other in one folder: tests/onboarding does that.
 - A block whose first line is `# not run: ` and a reason is not run. There should be few.
-- Any other language is no code to run: output, data, drawings.
+- Blocks in other languages are not run: output, data, drawings.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def test_the_readme_has_a_first_job_that_greets_ada(stage: Stage) -> None:
     assert stage.run_python(to_run(ROOT / "README.md", "python")[:1]) == "hello Ada\n"
 
 
-def test_no_block_escapes_being_run_or_told_why_not() -> None:
+def test_every_block_is_run_or_has_a_reason() -> None:
     strays = []
     for block in (block for page in PAGES for block in blocks_of(page)):
         if block.language in READS:
             READS[block.language](block.text)
         elif block.language not in {"python", "sh", *NO_CODE}:
             strays.append(f"{block.place}: {block.language or 'no language'}; write python, sh, or text for output")
-    # four spaces make a block, too, which nobody would run
+    # four spaces also make a block, which no test would run
     indented = re.compile(r"(?: {4,}|\t)(?:python|pip|longshore|curl|make|import|from|async) ")
     for page in PAGES:
         strays += [

@@ -1,7 +1,7 @@
 """The names that users depend on, compared with the files in `frozen`. A changed name turns one of these tests red.
 
-Set LONGSHORE_WRITE_SNAPSHOTS=1 to write the files anew. Names that need Spark are in tests/spark/test_frozen_names.py.
-The wire protocol has no file of its own: the document of the API has every verb with its request and its answer.
+Set LONGSHORE_WRITE_SNAPSHOTS=1 to rewrite the files. Names that need Spark are in tests/spark/test_frozen_names.py.
+The wire protocol needs no file: the OpenAPI document has every operation with its request and response.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_the_pages_outside_the_document_keep_their_paths(document: dict[str, Any
 
 
 async def test_the_http_headers_keep_their_names() -> None:
-    """Those that carry our name, in requests or answers, and those that every answer has."""
+    """Headers with the product's name, and headers of every response."""
     found = {text for text in literals() if re.fullmatch(r"(Longshore|Idempotency)-[A-Z][A-Za-z-]+", text)}
     async with served() as (client, _, _):
         answer = await client.get("/v1/jobs")
@@ -238,7 +238,7 @@ def test_every_exit_code_keeps_its_meaning() -> None:
 
 
 USERS_CHOOSE = frozenset({"copied", "data", "detail", "details", "progress", "queues", "refused", "result", "tables"})
-"""The fields whose keys are names of queues, jobs or tables, or data of users. Events have a file of their own."""
+"""The fields whose keys are names of queues, jobs or tables, or data of users. Events have a separate file."""
 
 
 @pytest.mark.slow
@@ -369,7 +369,7 @@ def test_the_tables_of_the_spark_source_keep_their_columns_and_types() -> None:
         lines += [table, *(_column(each) for each in DefaultSource({"path": table}).schema()), ""]
     with pytest.raises(longshore.errors.InvalidArgument) as refused:
         DefaultSource({"path": "jobs", "url": "sqlite:///x"}).writer(StructType().add("none", "string"), False)
-    written = str(refused.value).partition("the columns may be ")[2].split(", ")
+    written = str(refused.value).partition("use one of ")[2].split(", ")
     check_frozen("spark_source.txt", [*lines, "columns that are written", *(f"  {name}" for name in written)])
 
 
@@ -401,13 +401,13 @@ def test_the_public_errors_keep_their_names_bases_and_signatures() -> None:
     check_frozen("python_errors.txt", _described(errors))
 
 
-async def test_what_the_public_python_names_return_keeps_its_members() -> None:
+async def test_types_returned_by_public_names_keep_their_members() -> None:
     """Users hold these objects without importing or making their classes."""
     async with longshore.Harbor("memory://") as harbor:
 
         @harbor.task(name="t")
         async def work() -> None:
-            """Does nothing."""
+            """Do nothing."""
 
         flow = harbor.flow("f")
         found = {
@@ -428,7 +428,7 @@ async def test_what_the_public_python_names_return_keeps_its_members() -> None:
     check_frozen("python_returned.txt", lines)
 
 
-def test_what_guides_and_examples_import_keeps_its_signature() -> None:
+def test_names_imported_by_guides_and_examples_keep_their_signatures() -> None:
     """The names alone: the modules below `longshore` that hold them may move."""
     check_frozen("python_guides.txt", _described(names_in_guides()))
 

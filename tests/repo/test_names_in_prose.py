@@ -17,7 +17,7 @@ from longshore.runtime.events import EVENTS
 from tests.repo.pages import PAGES, ROOT, commands_of, name_of, prose_of
 
 GUIDES = [page for page in PAGES if page.parent.name not in ("decisions", "proofs") and page.stem != "CHANGELOG"]
-"""Not what tells of the past: that may name what is gone."""
+"""Pages of the present; pages about the past may use old names."""
 IN_HAND: dict[str, tuple[type, ...]] = {
     "backend": (Backend, SQLiteBackend),
     "handle": (JobHandle, FlowHandle),
@@ -35,7 +35,7 @@ def code_in(page: Path) -> Iterator[str]:
 
 
 def unknown_in(words: list[str]) -> list[str]:
-    """What is neither a command nor an option of the one that the words name."""
+    """The words that are neither a command nor an option of the named command."""
     found: Any = command()
     while words and words[0] in getattr(found, "commands", {}):
         found = found.commands[words[0]]
@@ -59,7 +59,7 @@ def test_every_command_in_the_guides_exists_with_the_options_it_is_given() -> No
     assert not lost, "\n".join(lost)
 
 
-def test_what_users_hold_in_hand_has_the_members_that_the_guides_name() -> None:
+def test_public_objects_have_the_members_that_the_guides_name() -> None:
     lost = []
     for page in GUIDES:
         for who, member in (named for code in code_in(page) for named in MEMBER.findall(code)):

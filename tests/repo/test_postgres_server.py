@@ -48,7 +48,7 @@ def test_two_clones_are_independent(postgres_clones: Clones, postgres_url: str) 
     postgres_clones.drop(other_url)
 
 
-def test_a_dropped_clone_is_gone_although_somebody_is_connected(postgres_clones: Clones, postgres_url: str) -> None:
+def test_a_clone_is_dropped_although_a_client_is_connected(postgres_clones: Clones, postgres_url: str) -> None:
     other_url = postgres_clones.add()
     name = urlsplit(other_url).path.removeprefix("/")
     with connect(other_url) as idle:
@@ -65,7 +65,7 @@ def somebody_elses_server() -> Iterator[Server]:
         yield server
 
 
-def test_a_run_leaves_nothing_on_a_server_it_was_given(somebody_elses_server: Server) -> None:
+def test_a_run_removes_its_databases_from_a_given_server(somebody_elses_server: Server) -> None:
     url = somebody_elses_server.url()
     before = databases(url)
     run = PostgresRun(url)
@@ -86,7 +86,7 @@ def test_the_address_of_another_database_keeps_all_else() -> None:
     assert at_database("postgresql:///a?host=/sockets", "b") == "postgresql:///b?host=/sockets"
 
 
-def test_a_stranger_at_the_address_does_not_close_it(somebody_elses_server: Server) -> None:
+def test_an_unknown_client_does_not_close_the_server(somebody_elses_server: Server) -> None:
     run = PostgresRun(somebody_elses_server.url())
     host, port, password = run.address()
     with pytest.raises(AuthenticationError):
@@ -127,7 +127,7 @@ def test_settings_given_win_and_can_change_at_a_restart() -> None:
         assert shown(server.url(), "max_connections") == "30"
 
 
-def test_a_server_that_does_not_start_says_why_and_leaves_nothing() -> None:
+def test_a_server_that_does_not_start_reports_the_reason_and_cleans_up() -> None:
     server = Server({"shared_buffers": "much"})
     with pytest.raises(ServerFailed, match="invalid value for parameter"), server:
         pass

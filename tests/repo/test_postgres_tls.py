@@ -1,4 +1,4 @@
-"""The TLS before the tests' PostgreSQL: it lets in who trusts it, and nobody in plain."""
+"""The TLS of the test PostgreSQL: it accepts clients that trust it, and no plain connections."""
 
 from collections.abc import Iterator
 from pathlib import Path

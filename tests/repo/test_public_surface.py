@@ -273,7 +273,7 @@ def test_a_verb_takes_what_the_surface_says_and_anything_more_is_an_optional_key
     assert len(by_position) + len(by_keyword) == len(found), "no *args, no **kwargs, nothing by position only"
 
 
-def test_every_verb_of_a_backend_must_be_written_by_whoever_writes_a_backend() -> None:
+def test_every_operation_of_a_backend_is_abstract() -> None:
     verbs = set(SIGNATURES) | VERBS_BY_NAME_ONLY
     assert verbs - Backend.__abstractmethods__ == {"settle_and_dequeue"}, "two verbs one after the other will do"
 

@@ -28,7 +28,7 @@ def output_of(*command: str) -> str:
 
 def tracked_files() -> list[Path]:
     names = output_of("git", "ls-files", "-z").split("\0")
-    # a file removed from the tree but not yet from the index is somebody's work in hand
+    # a file may be removed from the tree before the index
     return [ROOT / name for name in names if name and (ROOT / name).is_file()]
 
 
@@ -73,9 +73,7 @@ def test_the_lock_holds_every_dependency_of_the_project_and_every_tool() -> None
         ("image.txt", {"psycopg", "opentelemetry-api"}, set()),
     ],
 )
-def test_what_is_locked_for_running_is_locked_alike_for_the_tests(
-    lock: str, has: set[str], not_there: set[str]
-) -> None:
+def test_runtime_and_test_requirements_lock_the_same_versions(lock: str, has: set[str], not_there: set[str]) -> None:
     def pinned(lock: Path) -> dict[str, str]:
         """Version, marker and hashes, without who asked for it."""
         return {name: re.sub(r"\s*#.*", "", entry).strip() for name, entry in locked_requirements(lock).items()}

@@ -18,7 +18,7 @@ ONLY_IN = {
     "postgres": {
         "several transactions write at once, so each locks what it relies on": (
             "jobs_and_dependents try_lock held_schedules held_settings held_statuses"
-            " try_locks lock_jobs insert_schedules jobs_to_renew unsure_edges"
+            " try_locks lock_jobs insert_schedules jobs_to_renew unverified_edges"
         ),
         "settling does not wait for claims: it records released slots, and the next claim takes them back": (
             "held_settings_and_slots note_released_slots released_slots"
@@ -54,7 +54,7 @@ ONLY_IN = {
         "SQLite has no statement that changes two tables: select, write the events, then update": (
             "accept_jobs claim_jobs claim_span complete_job complete_span first_claimable first_with_keys"
             " claimable_of_type first_of_type first_priorities_of_types next_priority_of_type"
-            " forget_idle_keys give_back_keys insert_accepted_events insert_active_events insert_completed_events"
+            " forget_idle_keys release_keys insert_accepted_events insert_active_events insert_completed_events"
             " insert_promoted_events jobs_to_accept jobs_to_announce jobs_to_claim jobs_to_complete use_keys"
         ),
         "SQLite has one writer, which keeps the next uid and event number itself": "save_counters",
@@ -125,7 +125,7 @@ def _plain(text: str) -> str:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Statements]:
-    """Loads a text as the statements of a dialect."""
+    """Load a text as the statements of a dialect."""
 
     def loaded(text: str, dialect: str = "sqlite", schema: str = "main") -> Statements:
         folder = tmp_path / dialect / "sql"

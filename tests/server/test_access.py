@@ -1,4 +1,4 @@
-"""The one gate: every route declares a scope, and nobody passes without it, before a byte of the body is read."""
+"""Every route declares a scope, and it is checked before the body is read."""
 
 import asyncio
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class NameGate:
         self._callers = {caller.name: caller for caller in callers}
 
     async def admit(self, request: Request) -> Caller:
-        """Whoever it is."""
+        """Admit every caller."""
         name = request.headers.get("authorization", "").removeprefix("Bearer ")
         if name not in self._callers:
             raise Unauthenticated("send a token that is known here: Authorization: Bearer …")
@@ -65,7 +65,7 @@ def routes_of(app: FastAPI) -> Iterator[tuple[str, str, Scope]]:
             yield method, route.path_format, route.scope
 
 
-async def test_every_route_and_method_refuses_whoever_lacks_its_scope(memory: Backend, serve: Serve) -> None:
+async def test_every_route_and_method_refuses_a_caller_without_its_scope(memory: Backend, serve: Serve) -> None:
     # F53
     app = create_app(memory, gate=NameGate(*ROLES))
     client: httpx.AsyncClient = await serve(memory, gate=NameGate(*ROLES))
@@ -78,7 +78,7 @@ async def test_every_route_and_method_refuses_whoever_lacks_its_scope(memory: Ba
             assert (await client.request(method, address)).status_code == PUBLIC_ANSWERS[method, path]
             continue
         unknown = await client.request(method, address, content=b"{not json")
-        assert unknown.status_code == 401, f"{method} {path} answered {unknown.status_code} to a stranger"
+        assert unknown.status_code == 401, f"{method} {path} answered {unknown.status_code} to an unknown caller"
         assert unknown.headers["www-authenticate"].startswith("Bearer")
         for role in ROLES:
             if scope not in role.scopes and Scope.ADMIN not in role.scopes:
@@ -87,7 +87,7 @@ async def test_every_route_and_method_refuses_whoever_lacks_its_scope(memory: Ba
                 assert str(scope) in refused.json()["detail"]
 
 
-async def test_whoever_may_only_read_can_change_nothing(memory: Backend) -> None:
+async def test_a_caller_with_read_only_cannot_change_anything(memory: Backend) -> None:
     changing = {"POST", "PUT", "PATCH", "DELETE"}
     # these take what they ask for in their body, and store nothing; a session begins and ends
     looking = {"/v1/schedules/preview", "/sign-in", "/sign-out", CHANGES}
@@ -103,7 +103,7 @@ def test_a_route_that_declares_no_scope_is_refused_when_it_is_made() -> None:
 
         @router.get("/open")
         async def open_to_all() -> None:
-            """Nobody said for whom."""
+            """A route without a scope."""
 
 
 def test_a_route_without_the_guard_is_not_taken_in(memory: Backend) -> None:
@@ -172,7 +172,7 @@ async def test_a_caller_bound_to_a_queue_sees_and_touches_no_other(memory: Backe
     assert (await memory.get_job("s")).status.eligible
 
 
-async def test_whoever_waits_for_a_job_is_not_shown_another_queues_job_that_took_its_id(
+async def test_a_waiting_caller_does_not_see_a_job_of_another_queue_with_the_same_id(
     memory: Backend, serve: Serve
 ) -> None:
     # F60
@@ -207,9 +207,7 @@ async def test_the_id_of_a_schedule_for_another_queue_is_refused_without_a_word_
     assert (await memory.get_schedule("s")).job.queue == "secret"
 
 
-async def test_a_page_of_the_log_has_what_a_caller_of_several_queues_may_see_however_much_lies_before_it(
-    memory: Backend, serve: Serve
-) -> None:
+async def test_a_page_of_the_log_skips_many_events_of_other_queues(memory: Backend, serve: Serve) -> None:
     await memory.enqueue_jobs([Job(type="t", queue="secret") for _ in range(150)])
     await memory.enqueue_jobs([Job(id=queue, type="t", queue=queue) for queue in ("mail", "bills")])
     bound = Caller("both", frozenset({Scope.READ}), frozenset({"mail", "bills"}))
@@ -251,9 +249,7 @@ async def test_events_of_several_queues_are_found_in_few_looks_however_much_lies
     assert found == [["first"], ["m0", "m1"], ["m2"], []]
 
 
-async def test_the_status_page_shows_a_caller_who_works_for_its_queues_and_nobody_else(
-    memory: Backend, serve: Serve
-) -> None:
+async def test_the_status_page_shows_only_workers_of_the_callers_queues(memory: Backend, serve: Serve) -> None:
     for name, queues in (("mine", ("mail",)), ("both", ("mail", "secret")), ("any", ()), ("theirs", ("secret",))):
         await memory.heartbeat_worker(WorkerInfo(id=f"worker-{name}", queues=queues))
     client: httpx.AsyncClient = await serve(memory, gate=NameGate(MAILER, READER))
@@ -264,7 +260,7 @@ async def test_the_status_page_shows_a_caller_who_works_for_its_queues_and_nobod
     assert (await client.get("/", headers=as_caller(READER))).text.count("worker-") == 4
 
 
-def test_a_caller_knows_what_it_may() -> None:
+def test_a_caller_checks_scopes_and_queues() -> None:
     assert MAILER.owns(["mail"])
     assert not MAILER.owns(["mail", "secret"])
     assert not MAILER.owns([])  # which is for all queues

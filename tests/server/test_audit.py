@@ -1,4 +1,4 @@
-"""Who did what: every change over HTTP stands in the durable log with the name of whoever made it."""
+"""Every change over HTTP is in the event log with its actor."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ async def dead(backend: Backend, job_id: str) -> None:
     await backend.bury_job(job.id, "no", lease=job.lease)
 
 
-async def test_every_change_over_http_is_signed_by_its_caller(backend: Backend, serve: Serve) -> None:
+async def test_every_change_over_http_records_its_actor(backend: Backend, serve: Serve) -> None:
     await dead(backend, "d1")
     await dead(backend, "d2")
     await backend.enqueue_job(Job(id="late", type="t", delay=3600))
@@ -77,7 +77,7 @@ async def test_every_change_over_http_is_signed_by_its_caller(backend: Backend, 
     assert (limited.queue, limited.detail) == ("mail", {"running": 3, "rate": {"count": 2, "per": 1.5}})
 
 
-async def test_jobs_that_come_together_are_signed_each_by_its_own_caller(backend: Backend, serve: Serve) -> None:
+async def test_jobs_that_share_a_transaction_keep_their_own_actors(backend: Backend, serve: Serve) -> None:
     client: httpx.AsyncClient = await serve(backend, gate=TokenGate(backend))
     names = ["ada", "bob", "cem"]
     secrets = {name: (await keeper(backend).issue_token(name, ["submit"])).secret for name in names}
@@ -95,7 +95,7 @@ async def test_jobs_that_come_together_are_signed_each_by_its_own_caller(backend
         assert event.actor == event.job_id.split()[0], event
 
 
-async def test_without_a_name_nothing_more_is_recorded_than_ever(backend: Backend) -> None:
+async def test_without_a_token_no_actor_is_recorded(backend: Backend) -> None:
     queue = Queue(backend)
     await queue.set_limits("mail", running=2)
     await queue.enqueue_job(Job(id="j", type="t"))
@@ -112,7 +112,7 @@ async def test_without_a_name_nothing_more_is_recorded_than_ever(backend: Backen
     ]
 
 
-async def test_the_audit_lists_what_was_signed_for_and_by_whom(backend: Backend, serve: Serve) -> None:
+async def test_the_audit_log_lists_events_with_an_actor(backend: Backend, serve: Serve) -> None:
     with acting("ada"):
         await backend.enqueue_jobs([Job(id=f"a{n}", type="t", queue="mail") for n in range(5)])
     await backend.enqueue_jobs([Job(type="t") for _ in range(50)])
@@ -129,7 +129,7 @@ async def test_the_audit_lists_what_was_signed_for_and_by_whom(backend: Backend,
     assert [item["job_id"] for item in first["items"] + rest["items"]] == ["a0", "a1", "a2", "a3", "a4", "b"]
 
 
-async def test_the_audit_shows_a_caller_its_own_queues_only(memory: Backend, serve: Serve) -> None:
+async def test_the_audit_log_shows_only_the_callers_queues(memory: Backend, serve: Serve) -> None:
     with acting("ada"):
         await memory.enqueue_jobs([Job(id="m", type="t", queue="mail"), Job(id="s", type="t", queue="secret")])
     _, secret = await keeper(memory).issue_token("mailer", ["read"], queues=["mail"])
@@ -159,7 +159,7 @@ async def test_one_call_looks_through_so_much_of_the_log_and_the_cursor_leads_on
     assert calls == (4 if looks == 1 else 2)
 
 
-async def test_through_the_contract_only_whoever_is_known_by_name_signs_or_says_who_they_are(
+async def test_a_store_route_uses_the_token_as_actor_or_the_named_one_without_tokens(
     memory: Backend, serve: Serve
 ) -> None:
     _, ada = await keeper(memory).issue_token("ada", ["admin"])
@@ -178,7 +178,7 @@ async def test_through_the_contract_only_whoever_is_known_by_name_signs_or_says_
     assert (refused.status_code, refused.json()["field"]) == (422, "Longshore-Actor")
 
 
-async def test_whoever_settles_a_job_that_they_do_not_hold_signs_for_it(backend: Backend, serve: Serve) -> None:
+async def test_settling_a_job_without_its_lease_records_the_actor(backend: Backend, serve: Serve) -> None:
     _, ada = await keeper(backend).issue_token("ada", ["admin"])
     client: httpx.AsyncClient = await serve(backend, gate=TokenGate(backend))
     client.headers.update(bearer(ada))

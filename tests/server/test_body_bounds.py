@@ -85,7 +85,7 @@ def values_in(value: Any) -> int:
 
 
 def levels_in(value: Any) -> int:
-    """Lists and objects within one another."""
+    """List and objects within one another."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return isinstance(value, dict | list) + max(map(levels_in, inner), default=0)
 
@@ -315,9 +315,7 @@ async def test_small_bodies_wait_only_for_one_another() -> None:  # X3
     assert held.held == 35
 
 
-async def test_what_a_body_was_parsed_to_is_released_before_the_store_works(
-    memory: Backend, serve: Serve
-) -> None:  # X3
+async def test_the_parsed_body_is_released_before_the_store_writes(memory: Backend, serve: Serve) -> None:  # X3
     client = await serve(memory)
     stored: list[int] = []
     store_jobs = memory.enqueue_new_jobs

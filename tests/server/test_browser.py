@@ -23,7 +23,7 @@ from tests.chromium import Browser, browser
 
 
 class Ours:
-    """A server in a loop of its own, and the store behind it."""
+    """A server in its own event loop, with its store."""
 
     def __init__(self, *, asks: bool) -> None:
         self.backend: Backend = connect("memory://")
@@ -184,7 +184,7 @@ def test_a_name_that_was_made_to_point_here_is_not_answered(chromium: Browser) -
         unchanged(ours)
 
 
-def test_our_own_pages_run_no_script_and_stand_in_no_frame(chromium: Browser) -> None:
+def test_pages_run_no_script_and_cannot_be_framed(chromium: Browser) -> None:
     # F55: clickjacking; F57: markup in names
     evil = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
     with serving(asks=False) as ours:

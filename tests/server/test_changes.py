@@ -36,12 +36,14 @@ async def test_no_change_falls_between_two_waits(backend: Backend) -> None:
     await counted.close()
 
 
-async def test_who_has_not_asked_for_long_is_told_to_look(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mark_changes_after_a_long_time_without_requests(
+    memory: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_tail, "_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(event_tail, "_LONGEST_POLL", 0.001)
     counted = Changes(memory)
     before = await counted.mark()
     assert counted._work is not None
-    await counted._work  # nobody asks, so that it comes to an end
+    await counted._work  # it ends without requests
     assert await counted.mark() != before
     await counted.close()

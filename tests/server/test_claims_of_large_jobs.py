@@ -56,7 +56,7 @@ async def stored(memory: Backend, jobs: int, payload: bytes = b"1", queue: str =
     )
 
 
-async def test_a_claim_of_large_jobs_ends_early_and_the_next_one_goes_on(
+async def test_a_claim_of_large_jobs_ends_early_and_the_next_claim_continues(
     quick: httpx.AsyncClient, memory: Backend
 ) -> None:
     there = await stored(memory, 30, HEAVY)
@@ -83,7 +83,7 @@ async def test_no_more_are_asked_for_than_would_fit_if_all_were_as_heavy_as_the_
 ) -> None:
     await stored(memory, 8)
     await asked(quick, "work/claim", assignee_id="w", limit=8, queues=["q"])
-    assert calls == [("dequeue_jobs", 4, 4), ("dequeue_jobs", 4, 4)], "nobody knew the queue"
+    assert calls == [("dequeue_jobs", 4, 4), ("dequeue_jobs", 4, 4)], "the size of the queue's jobs is unknown"
     calls.clear()
     for n in range(30):
         said = {"type": "t", "queue": "q", "data": "x" * 4_000 if n == 29 else 1}
@@ -120,7 +120,7 @@ async def test_a_turn_settles_once_and_claims_in_portions(
 
 
 @pytest.mark.parametrize("path", ["work/claim", "work/settle-and-claim"])
-async def test_what_was_claimed_is_told_although_the_next_portion_fails(
+async def test_claimed_jobs_are_returned_although_the_next_call_fails(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     await stored(memory, 12)
@@ -138,7 +138,7 @@ async def test_what_was_claimed_is_told_although_the_next_portion_fails(
     assert ids(await asked(quick, path, assignee_id="w", limit=9, **body)) == ["q0", "q1", "q2", "q3"]
 
 
-async def test_whoever_is_bound_to_queues_claims_in_portions_from_them(memory: Backend, serve: Serve) -> None:
+async def test_a_caller_with_queues_claims_large_jobs_in_several_calls(memory: Backend, serve: Serve) -> None:
     client: httpx.AsyncClient = await serve(memory, gate=NameGate(MAILER))
     await stored(memory, 9, queue="mail")
     await stored(memory, 3, queue="bills")

@@ -59,7 +59,7 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A server on a real socket, in a loop of its own, with a few things to be found."""
+    """A server on a real socket, in its own event loop, with some data."""
     with serving(asks=False) as (served, _):
         yield served
 
@@ -121,10 +121,10 @@ def test_the_openapi_document_is_correct_with_tokens_required(case: Case[Any], a
     case.call_and_validate(base_url=address, checks=CHECKS, headers={"Authorization": f"Bearer {secret}"})
     stranger = case.call(base_url=address)
     if case.path not in ("/healthz", "/readyz"):
-        assert 400 <= stranger.status_code < 500, "whoever shows no token is told nothing"
+        assert 400 <= stranger.status_code < 500, "a caller without a token gets no data"
 
 
-def test_every_operation_is_told_in_full() -> None:
+def test_every_operation_has_a_summary_and_a_description() -> None:
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(set(names)) == len(names) > 30
     for method, path, operation in operations():
@@ -136,11 +136,11 @@ def test_every_operation_is_told_in_full() -> None:
         refused = operation["responses"]["422"]["content"]
         assert refused == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}, where
         if path not in ("/healthz", "/readyz"):
-            assert operation["security"] == [{"token": []}, {}], f"{where}: nobody is asked for a token here"
+            assert operation["security"] == [{"token": []}, {}], f"{where}: no token is required here"
             assert operation["x-longshore-scope"] in ("read", "submit", "work", "admin"), where
 
 
-def test_where_tokens_are_asked_for_the_document_offers_nothing_else() -> None:
+def test_with_tokens_the_document_requires_one_everywhere() -> None:
     backend = connect("memory://")
     assert isinstance(backend, SupportsTokens)
     document = create_app(backend, gate=TokenGate(backend)).openapi()
@@ -172,7 +172,7 @@ async def test_a_refusal_is_as_the_document_tells(quick: httpx.AsyncClient) -> N
     assert set(refused["errors"][0]) == set(schemas["FieldProblem"]["properties"])
 
 
-def test_every_shape_says_what_it_is() -> None:
+def test_every_schema_has_a_description() -> None:
     said = {name: schema.get("description", "") for name, schema in DOCUMENT["components"]["schemas"].items()}
     assert {name: words for name, words in said.items() if len(words.split()) < 5} == {}
     stats = DOCUMENT["components"]["schemas"]["StatsView"]["properties"]
@@ -188,7 +188,7 @@ def test_a_field_with_few_values_names_them() -> None:
     assert "queue_paused" in schemas["ReasonView"]["properties"]["kind"]["enum"]
 
 
-def test_every_list_says_what_is_in_it() -> None:
+def test_every_list_has_an_item_type() -> None:
     def lists(place: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(part, dict):
             if part.get("type") == "array":
@@ -220,8 +220,8 @@ def test_every_body_has_an_example_that_is_accepted(address: str) -> None:
     assert tried >= 8
 
 
-def test_the_names_of_operations_stay_what_they_are() -> None:
-    """Clients are generated from them: one that is renamed breaks somebody's program."""
+def test_operation_ids_do_not_change() -> None:
+    """Clients are generated from operation ids, so a rename breaks programs of users."""
     assert set(OPERATIONS.split()) - {operation["operationId"] for _, _, operation in operations()} == set()
 
 

@@ -45,7 +45,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(memory: Bac
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "x"])
 async def test_a_packed_body_is_not_unpacked(quick: httpx.AsyncClient, coding: str) -> None:
-    # F52: no bomb goes off that nobody opens
+    # F52: a compressed body is not unpacked
     refused = await quick.post("/v1/jobs", content=b"\x1f\x8b", headers={**JSON, "content-encoding": coding})
     assert refused.status_code == 415
 
@@ -75,7 +75,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for_for_ever() -> None:
 
 
 @pytest.mark.parametrize("closing", [True, False])
-async def test_whoever_is_cut_off_when_the_server_stops_is_told_and_counted_and_any_other_end_is_an_end(
+async def test_a_request_cancelled_by_the_shutdown_gets_a_503_and_is_counted(
     closing: bool,
 ) -> None:
     sent: list[dict[str, Any]] = []
@@ -119,7 +119,7 @@ async def test_every_answer_has_an_id_and_headers_that_browsers_heed(quick: http
         assert answer.headers["x-request-id"] == answer.json()["request_id"] != bad
 
 
-async def test_what_nobody_thought_of_is_logged_and_not_told(
+async def test_an_unexpected_error_is_logged_and_not_shown(
     memory: Backend, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     # F59
@@ -223,7 +223,7 @@ def test_every_error_there_is_has_its_row_in_the_table() -> None:
     assert len({name for _, name in names}) == len(set(names)), "one name, one meaning"
 
 
-def test_an_error_tells_what_a_program_needs() -> None:
+def test_a_problem_has_the_fields_that_programs_need() -> None:
     told = json.loads(bytes(problems.problem(errors.InvalidTransition("j", JobStatus.DEAD, "gone"), "r").body))
     assert (told["status"], told["status_of_job"], told["job_id"], told["request_id"]) == (409, "DEAD", "j", "r")
     assert problems.problem(errors.LeaseLost("j", "expired")).status_code == 409
@@ -231,7 +231,7 @@ def test_an_error_tells_what_a_program_needs() -> None:
     assert problems.field_at(("body", "jobs", 3, "tags", 0)) == "jobs[3].tags[0]"
 
 
-async def test_an_unknown_address_and_method_are_told_as_problems(quick: httpx.AsyncClient) -> None:
+async def test_an_unknown_path_and_method_are_problems(quick: httpx.AsyncClient) -> None:
     assert (await quick.get("/v2")).json()["type"] == "urn:longshore:not-found"
     wrong = await quick.put("/v1/jobs")
     assert (wrong.status_code, wrong.json()["type"]) == (405, "urn:longshore:method-not-allowed")
@@ -255,7 +255,7 @@ async def test_head_of_a_stream_ends_and_holds_no_place(quick: httpx.AsyncClient
     assert platform_of(quick).streams == 0
 
 
-async def test_a_method_that_is_not_known_is_told_all_that_are(quick: httpx.AsyncClient) -> None:
+async def test_an_unknown_method_gets_the_list_of_allowed_methods(quick: httpx.AsyncClient) -> None:
     for method, address, allowed in [
         ("PUT", "/v1/jobs", "GET, HEAD, POST"),
         ("POST", "/v1/jobs/j", "DELETE, GET, HEAD"),
@@ -267,6 +267,6 @@ async def test_a_method_that_is_not_known_is_told_all_that_are(quick: httpx.Asyn
         assert (refused.status_code, refused.headers["allow"]) == (405, allowed), f"{method} {address}"
 
 
-async def test_a_head_is_counted_as_what_it_is(quick: httpx.AsyncClient) -> None:
+async def test_a_head_request_is_counted_as_head(quick: httpx.AsyncClient) -> None:
     await quick.head("/healthz")
     assert 'method="HEAD",route="/healthz",status="200"' in (await quick.get("/metrics")).text

@@ -33,7 +33,7 @@ def answers(hosts: Hosts, name: str) -> bool:
     return True
 
 
-def test_on_this_machine_only_its_own_names_and_those_allowed_are_answered() -> None:
+def test_on_loopback_only_local_and_allowed_host_names_are_served() -> None:
     # F55: a page whose name was made to point here
     strict = Hosts(["Jobs.Example.org"], strict=True)
     assert [name for name in OURS if not answers(strict, name)] == []

@@ -62,7 +62,7 @@ CORPUS = (
 )
 
 
-async def test_every_text_is_found_as_it_is_and_finds_nothing_else(client: httpx.AsyncClient, backend: Backend) -> None:
+async def test_every_text_matches_literally(client: httpx.AsyncClient, backend: Backend) -> None:
     # F57: each filter against the same question asked in Python
     jobs = [
         Job(id=f"{n} {text}", type=text, queue=text, tags=[text], payload=json.dumps({"at": {text: text}}).encode())
@@ -105,13 +105,13 @@ def test_a_path_into_data_means_the_same_everywhere(path: list[str], value: str)
 @pytest.mark.parametrize(
     "sort", ["order=newest;DROP", "order=id", "cursor=' OR 1", "limit=1;2", "created_after=' OR 1", "status=' OR 1"]
 )
-async def test_what_is_no_text_is_not_taken_for_any(client: httpx.AsyncClient, sort: str) -> None:
+async def test_invalid_text_is_refused(client: httpx.AsyncClient, sort: str) -> None:
     # F57
     refused = await client.get(f"/v1/jobs?{quote(sort, safe='=')}")
     assert refused.status_code == 422
 
 
-async def test_no_header_is_made_of_what_a_client_sends(memory: Backend) -> None:
+async def test_clients_cannot_inject_headers(memory: Backend) -> None:
     # F57: CRLF
     async with served(memory) as server:
         evil = "x%0d%0aSet-Cookie:%20a=b"
@@ -151,7 +151,7 @@ async def test_no_header_is_made_of_what_a_client_sends(memory: Backend) -> None
         "/v1/jobs/..;/",
     ],
 )
-async def test_no_path_leads_out_of_the_house(memory: Backend, path: str) -> None:
+async def test_paths_cannot_leave_the_application(memory: Backend, path: str) -> None:
     # F57
     async with served(memory) as server:
         answer = await said(server, head("GET", path))

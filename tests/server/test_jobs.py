@@ -59,7 +59,7 @@ async def test_a_job_is_followed_from_its_beginning_to_its_end(client: httpx.Asy
     ]
 
 
-async def test_failures_are_told_in_the_words_of_the_platform(
+async def test_failures_appear_with_the_states_of_the_api(
     client: httpx.AsyncClient, backend: Backend, clock: HeldClock
 ) -> None:
     # O-ST-07, O-TR-04, O-TR-05, O-TR-06, O-ST-08, O-ST-09, O-DM-03, X-60, X-69
@@ -132,7 +132,7 @@ async def test_any_name_can_be_an_id_a_queue_and_a_schedule(quick: httpx.AsyncCl
     written = quote(name, safe="") if name != "." else "%2E"
     stored = await quick.post("/v1/jobs", json={"type": "t", "id": name, "queue": name})
     assert stored.status_code == 202
-    if name != ".":  # whoever sends an address may tidy it up on the way
+    if name != ".":  # clients may normalise the path
         assert stored.headers["location"] == f"/v1/jobs/{written}"
         assert (await quick.get(f"/v1/jobs/{written}")).json()["id"] == name
         assert (await quick.get(f"/v1/queues/{written}")).json()["counts"]["INITIAL_PENDING"] == 1
@@ -234,7 +234,7 @@ def test_every_act_has_statuses_it_applies_to() -> None:
     assert not APPLIES_TO["cancel"] & APPLIES_TO["delete"]
 
 
-async def test_why_a_job_does_not_run_is_told(client: httpx.AsyncClient, backend: Backend) -> None:
+async def test_explain_returns_the_reasons(client: httpx.AsyncClient, backend: Backend) -> None:
     await backend.enqueue_job(Job(id="j", type="t", delay=60))
     await client.post("/v1/queues/default/pause")
     told = (await client.get("/v1/jobs/j/explain")).json()

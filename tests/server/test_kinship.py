@@ -45,7 +45,7 @@ def planted(**kin: str) -> dict[str, Any]:
     return {"id": "planted", "type": "x", "queue": "mail", **kin}
 
 
-async def test_nobody_brings_a_job_into_a_flow_or_schedule_of_a_queue_that_is_not_theirs(
+async def test_a_job_cannot_join_a_flow_or_schedule_of_another_queue(
     client: httpx.AsyncClient, memory: Backend
 ) -> None:
     # F60
@@ -75,9 +75,7 @@ async def test_nobody_brings_a_job_into_a_flow_or_schedule_of_a_queue_that_is_no
     assert (await client.post("/v1/jobs", json=own, headers=as_caller(BILLER))).status_code == 202
 
 
-async def test_a_job_that_merely_names_a_flow_as_its_parent_hides_nothing_and_is_not_acted_upon(
-    client: httpx.AsyncClient, memory: Backend
-) -> None:
+async def test_a_job_with_a_flow_as_parent_is_not_a_step_of_it(client: httpx.AsyncClient, memory: Backend) -> None:
     # F60
     await memory.enqueue_job(Job(id="planted", type="x", queue="mail", parent_id="month"))
     biller = as_caller(BILLER)
@@ -90,7 +88,7 @@ async def test_a_job_that_merely_names_a_flow_as_its_parent_hides_nothing_and_is
     assert (await client.get("/v1/flows/month", headers=biller)).json()["state"] == "failed"
 
 
-async def test_a_flow_of_another_queue_is_told_of_like_one_that_nobody_has(client: httpx.AsyncClient) -> None:
+async def test_a_flow_of_another_queue_looks_like_an_unknown_flow(client: httpx.AsyncClient) -> None:
     # F60
     for method, rest in (("GET", ""), ("GET", "/drawing"), ("POST", "/cancel"), ("POST", "/retry"), ("POST", "/rerun")):
         foreign = await client.request(method, f"/v1/flows/month{rest}", headers=as_caller(MAILER))

@@ -1,4 +1,4 @@
-"""What is large is read, judged and written beside the loop, where it holds up nobody; what is small stays on it."""
+"""Large bodies are parsed, checked and written on threads; small ones on the event loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize(("data", "small"), [(MANY[:8], True), (MANY, False)])
-async def test_a_large_submission_is_read_fingerprinted_and_written_beside_the_loop_and_a_small_one_on_it(
+async def test_a_large_submission_is_processed_on_a_thread_and_a_small_one_on_the_loop(
     quick: httpx.AsyncClient, memory: Backend, on_the_loop: dict[str, bool], data: Any, small: bool
 ) -> None:
     body = {"type": "t", "id": "j", "data": data}
@@ -64,7 +64,7 @@ async def test_a_large_submission_is_read_fingerprinted_and_written_beside_the_l
 
 
 @pytest.mark.parametrize(("tags", "small"), [([[]], True), ([[]] * 200_000, False)])
-async def test_the_body_of_a_verb_is_read_beside_the_loop_if_it_is_large(
+async def test_a_large_body_of_an_operation_is_parsed_on_a_thread(
     quick: httpx.AsyncClient, on_the_loop: dict[str, bool], tags: Any, small: bool
 ) -> None:
     answer = await quick.post("/v1/work/claim", json={"assignee_id": "w", "tags": tags})
@@ -75,7 +75,7 @@ async def test_the_body_of_a_verb_is_read_beside_the_loop_if_it_is_large(
 
 
 @pytest.mark.parametrize(("payload", "small"), [(MANY[:8], True), (MANY, False)])
-async def test_a_large_job_is_shown_as_a_small_one_is_and_read_beside_the_loop(
+async def test_a_large_job_is_serialized_on_a_thread(
     quick: httpx.AsyncClient, memory: Backend, on_the_loop: dict[str, bool], payload: Any, small: bool
 ) -> None:
     await memory.enqueue_job(Job(id="j", type="t", payload=json.dumps(payload).encode(), tags=("é",)))
@@ -88,7 +88,7 @@ async def test_a_large_job_is_shown_as_a_small_one_is_and_read_beside_the_loop(
     assert (ended["data"], ended["result"], ended["result_base64"][:4]) == (payload, None, "////")
 
 
-async def test_what_is_large_waits_for_its_turn_and_what_is_small_does_not(quick: httpx.AsyncClient) -> None:
+async def test_large_bodies_wait_for_a_thread_and_small_ones_do_not(quick: httpx.AsyncClient) -> None:
     free = threading.Event()
     busy = [asyncio.ensure_future(response_limits.run_in_thread(free.wait)) for _ in range(response_limits.AT_ONCE)]
     try:

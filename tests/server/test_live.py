@@ -68,7 +68,7 @@ async def next_event(lines: AsyncIterator[str]) -> dict[str, str]:
     return fields
 
 
-async def test_events_come_as_they_happen_and_a_broken_stream_goes_on_where_it_was(backend: Backend) -> None:
+async def test_events_are_streamed_and_a_broken_stream_resumes(backend: Backend) -> None:
     async with served(backend) as serving, httpx.AsyncClient(base_url=serving.server.address) as client:
         async with client.stream("GET", "/v1/events/stream") as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
@@ -92,7 +92,7 @@ async def test_events_come_as_they_happen_and_a_broken_stream_goes_on_where_it_w
             assert (await next_event(lines))["event"] == "job.stopped", "from the store, and on as it happens"
 
 
-async def test_a_stream_tells_only_what_was_asked_for(memory: Backend) -> None:
+async def test_a_stream_has_only_the_requested_events(memory: Backend) -> None:
     async with served(memory) as serving, httpx.AsyncClient(base_url=serving.server.address) as client:
         await client.post("/v1/jobs", json={"type": "t", "id": "other"})
         await client.post("/v1/jobs", json={"type": "t", "id": "mine", "queue": "mail"})
@@ -202,7 +202,7 @@ async def test_a_silent_stream_says_that_it_lives_and_how_far_it_has_looked(memo
             assert after == before or after < last
 
 
-async def test_a_stream_to_which_nothing_of_much_happens_is_told_that_it_lives_and_how_far_it_has_looked(
+async def test_an_idle_stream_gets_keep_alives_with_a_cursor(
     memory: Backend,
 ) -> None:
     tail = Tail(memory, lambda _: None)
@@ -221,7 +221,7 @@ async def test_a_stream_to_which_nothing_of_much_happens_is_told_that_it_lives_a
     await tail.close()
 
 
-async def test_more_streams_than_allowed_are_told_to_come_later(memory: Backend) -> None:
+async def test_too_many_streams_get_a_429(memory: Backend) -> None:
     async with (
         served(memory, max_streams=1) as serving,
         httpx.AsyncClient(base_url=serving.server.address) as client,
@@ -261,9 +261,7 @@ async def collected(events: AsyncIterator[JobEvent | str], count: int) -> list[s
     return found
 
 
-async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
-    memory: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stream_behind_the_tail_reads_the_store(memory: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("longshore.server.event_tail._KEPT", 5)
     tail = Tail(memory, lambda _: None)
     await tail.open()
@@ -279,7 +277,7 @@ async def test_whoever_falls_behind_the_tail_reads_on_from_the_store(
 
 
 @pytest.mark.parametrize("behind", [5, 10, 25])
-async def test_whoever_resumes_while_the_tail_is_behind_is_told_nothing_twice(
+async def test_a_stream_that_resumes_before_the_tail_gets_no_event_twice(
     backend: Backend, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
     monkeypatch.setattr("longshore.server.event_tail._AT_ONCE", 10)
@@ -302,7 +300,7 @@ async def test_whoever_resumes_while_the_tail_is_behind_is_told_nothing_twice(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_wanted_event_is_told_once_and_in_order_wherever_the_tail_is(
+async def test_each_matching_event_is_streamed_once_and_in_order(
     memory: Backend, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -325,7 +323,7 @@ async def test_each_wanted_event_is_told_once_and_in_order_wherever_the_tail_is(
                 if isinstance(found, JobEvent):
                     told.append(found)
                 cursor = found.cursor if isinstance(found, JobEvent) else found
-            case "come back":  # it goes on from the last id it was told, an event's or a sign of life's
+            case "come back":  # it resumes from the last id, of an event or a keep-alive
                 stream = events_after(tail, memory, cursor or start, wanted, 0)
     while len(told) < sum(map(wanted.has, await memory.read_events(start, 10_000))):
         found = await anext(stream)
@@ -337,7 +335,7 @@ async def test_each_wanted_event_is_told_once_and_in_order_wherever_the_tail_is(
     ]
 
 
-async def test_the_tail_keeps_few_large_events_and_whoever_needs_more_reads_the_store(
+async def test_the_tail_keeps_few_large_events_and_streams_read_the_store(
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longshore.server.event_tail._MOST_BYTES", 10_000)
@@ -406,9 +404,7 @@ async def test_the_history_of_a_job_is_not_that_of_one_in_another_queue_which_ha
         assert json.loads(first["data"])["queue"] == "mail"
 
 
-async def test_whoever_follows_a_job_as_the_page_shows_sees_its_end_however_it_ends(
-    quick: httpx.AsyncClient, memory: Backend
-) -> None:
+async def test_a_followed_job_shows_its_end_with_any_outcome(quick: httpx.AsyncClient, memory: Backend) -> None:
     page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
     over = set(re.findall(r"\w+", re.findall(r"FINAL = {(.+)}", page)[0]))
     assert over == {status.value for status in JobStatus if status.final}

@@ -1,4 +1,4 @@
-"""Whoever looks at many jobs is told little of each: what they carry is never in memory all at once."""
+"""Lists of large jobs never hold all payloads in memory."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ async def test_an_act_on_all_that_match_reads_large_jobs_in_portions(
     assert max(sizes) <= 5
 
 
-async def test_whose_jobs_they_are_is_looked_up_in_portions(memory: Backend, serve: Serve, sizes: list[int]) -> None:
+async def test_the_queues_of_many_jobs_are_read_in_several_calls(
+    memory: Backend, serve: Serve, sizes: list[int]
+) -> None:
     client: httpx.AsyncClient = await serve(memory, gate=NameGate(MAILER))
     await stored(memory, 12, HEAVY)
     await stored(memory, 2, HEAVY, "bills")

@@ -1,4 +1,4 @@
-"""For whoever runs the server: health, readiness, figures, the status page, logs and traces."""
+"""Operations: health, readiness, metrics, the status page, logs and traces."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def says(client: httpx.AsyncClient, status: int) -> bool:
 
 
 async def heard(client: httpx.AsyncClient, event: str, times: int) -> Samples:
-    """The figures, once the server has heard of so many events."""
+    """The metrics, after the server has read this many events."""
     while True:
         found = samples((await client.get("/metrics")).text)
         if found.get(("longshore_events_total", (("event", event),)), 0) >= times:
@@ -92,7 +92,7 @@ async def test_figures_tell_of_depth_age_throughput_latency_failures_crashes_and
     assert figure(found, "longshore_http_requests_total", method="GET", route="/readyz", status="200") >= 1
 
 
-async def test_the_wait_of_a_delayed_job_begins_when_its_time_has_come_whoever_says_so(
+async def test_the_wait_of_a_delayed_job_begins_when_it_is_due(
     client: httpx.AsyncClient, backend: Backend, clock: HeldClock
 ) -> None:
     await until(lambda: says(client, 200))
@@ -102,7 +102,7 @@ async def test_the_wait_of_a_delayed_job_begins_when_its_time_has_come_whoever_s
     (early,) = await backend.dequeue_jobs("w", limit=3)  # after 2 s
     await backend.fail_job(early.id, "no", lease=early.lease, retry_at=60)
     clock.advance(60)
-    for job in await backend.dequeue_jobs("w", limit=3):  # after 0 s and, twice, 2 s; nobody has announced them
+    for job in await backend.dequeue_jobs("w", limit=3):  # after 0 s and, twice, 2 s; no process announced them
         await backend.fail_job(job.id, "no", lease=job.lease, retry_at=100)
     clock.advance(110)
     await backend.announce_due_jobs()
@@ -157,7 +157,7 @@ async def test_a_queue_keeps_its_age_whichever_queues_come_and_all_others_have_t
         assert not keeper.closed
 
 
-def test_what_is_remembered_of_jobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_job_times_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("longshore.server.metrics._MOST_REMEMBERED", 3)
     figures = Figures()
     at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -201,9 +201,7 @@ async def test_a_server_that_stops_is_not_ready(memory: Backend) -> None:
 HOSTILE = "<script>alert(1)</script>\"'&{{7777*7777}}"
 
 
-async def test_whatever_jobs_and_workers_are_called_the_page_shows_it_as_text(
-    quick: httpx.AsyncClient, memory: Backend
-) -> None:
+async def test_names_of_jobs_and_workers_are_escaped_on_the_page(quick: httpx.AsyncClient, memory: Backend) -> None:
     # F56, F57
     await memory.enqueue_job(Job(id=HOSTILE, type=HOSTILE, queue=HOSTILE, tags=[HOSTILE]))
     (job,) = await memory.dequeue_jobs("w")
@@ -229,7 +227,7 @@ async def test_an_empty_page_teaches_the_first_request(quick: httpx.AsyncClient)
     assert "longshore up" in page
 
 
-def test_how_long_ago_something_was_is_told_in_the_unit_that_fits(clock: HeldClock) -> None:
+def test_ages_use_the_largest_unit_that_fits(clock: HeldClock) -> None:
     now = clock.now()
     assert ago(now - timedelta(days=3, hours=1), now) == "3 d ago"
     assert ago(now, now) == "0 s ago"
@@ -291,7 +289,7 @@ async def test_a_trace_goes_from_the_request_to_the_run(
     body = {"type": "echo", "data": {"say": "hello"}}
     sent = await client.post("/v1/jobs", json=body, headers={"traceparent": parent, "Idempotency-Key": "k"})
     again = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
-    assert again.json() == {**sent.json(), "replayed": True}, "another trace is no other request"
+    assert again.json() == {**sent.json(), "replayed": True}, "another trace does not make another request"
     await client.post("/v1/jobs/batch", json={"jobs": [{"type": "fail"}, {"type": "echo"}]})
     harbor = builtin_harbor(memory)
     harbor.add_middleware(tracing.Tracing())

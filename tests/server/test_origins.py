@@ -38,7 +38,7 @@ JSON = {"content-type": "application/json"}
         ({"origin": "http://[x"}, False),
     ],
 )
-async def test_what_changes_something_comes_from_our_own_pages_or_from_no_page(
+async def test_changes_are_accepted_from_the_servers_pages_and_from_programs(
     quick: httpx.AsyncClient, memory: Backend, headers: dict[str, str], allowed: bool
 ) -> None:
     # F55
@@ -60,7 +60,7 @@ async def test_what_changes_something_comes_from_our_own_pages_or_from_no_page(
         ({"origin": "http://evil.example"}, 200),  # without CORS headers no script can read it
     ],
 )
-async def test_a_link_may_be_followed_and_nothing_else_is_read_from_elsewhere(
+async def test_other_sites_may_link_here_but_not_read(
     quick: httpx.AsyncClient, headers: dict[str, str], status: int
 ) -> None:
     answered = await quick.get("/", headers=headers)
@@ -137,7 +137,7 @@ async def test_over_tls_the_cookie_is_sent_over_tls_only(memory: Backend, serve:
     assert (await client.get("/v1/jobs")).status_code == 200
 
 
-async def test_a_token_that_may_not_look_signs_nobody_in_and_is_told_the_scope(memory: Backend, serve: Serve) -> None:
+async def test_signing_in_needs_the_scope_read(memory: Backend, serve: Serve) -> None:
     _, secret = await keeper(memory).issue_token("ada", ["submit", "work"])
     client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory))
     refused = await signed_in(client, secret)
@@ -146,7 +146,7 @@ async def test_a_token_that_may_not_look_signs_nobody_in_and_is_told_the_scope(m
     assert "this needs the scope read; the token ada has submit, work" in refused.text
 
 
-async def test_nobody_is_signed_in_by_another_page_or_by_guessing(memory: Backend, serve: Serve) -> None:
+async def test_other_pages_and_wrong_tokens_cannot_sign_in(memory: Backend, serve: Serve) -> None:
     # F55, F59
     _, secret = await keeper(memory).issue_token("ada", ["read"])
     client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory, clock=Dial()))
@@ -186,7 +186,7 @@ def test_a_cookie_is_believed_only_as_it_was_signed() -> None:
     read = sessions.read(value)
     assert read is not None
     assert (read.token_id, read.ends) == ("0123456789ab", now + SESSION_LIFETIME)
-    assert Sessions(b"k" * 32).read(value) == read, "whoever shares the key"
+    assert Sessions(b"k" * 32).read(value) == read, "another process with the same key"
     assert Sessions().read(value) is None
     token_id, number, ends, signature = value.split(".")
     forged: list[Any] = [
@@ -202,7 +202,7 @@ def test_a_cookie_is_believed_only_as_it_was_signed() -> None:
     assert [sessions.read(one) for one in forged] == [None] * len(forged)
 
 
-async def test_where_nobody_is_asked_there_is_nothing_to_sign_in_to(quick: httpx.AsyncClient) -> None:
+async def test_without_tokens_there_is_no_sign_in(quick: httpx.AsyncClient) -> None:
     assert (await quick.get("/sign-in")).headers["location"] == "/"
     assert (await quick.post("/sign-in", data={"token": "x"}, headers=OWN)).headers["location"] == "/"
     assert "Signed in" not in (await quick.get("/")).text

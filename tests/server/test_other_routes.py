@@ -45,7 +45,7 @@ async def test_a_queue_is_paused_limited_and_resumed(client: httpx.AsyncClient, 
         assert refused.status_code == 422, bad
 
 
-async def test_a_schedule_lives_over_http(client: httpx.AsyncClient, backend: Backend) -> None:
+async def test_a_schedule_is_created_changed_run_and_removed(client: httpx.AsyncClient, backend: Backend) -> None:
     body = {
         "job": {"type": "report", "data": {"of": "eu"}, "queue": "reports", "attempts": 3, "expires_after": 600},
         "repeat": {"cron": "30 2 * * *", "tz": "Europe/Berlin"},

@@ -12,7 +12,7 @@ from longshore.core.errors import LeaseLost
 from longshore.core.status import LEGAL_PAIRS, JobStatus
 
 
-async def test_a_worker_that_vanishes_loses_its_job_to_another_which_goes_on_from_what_was_saved(
+async def test_another_worker_resumes_the_job_of_a_lost_worker_from_its_checkpoint(
     client: httpx.AsyncClient, backend: Backend, clock: HeldClock
 ) -> None:
     # O-INV-02, O-INV-04, O-ST-04, O-ST-05, O-FAIL-01, O-FAIL-02, O-DM-04, X-61, X-62, X-66, X-67
@@ -27,7 +27,7 @@ async def test_a_worker_that_vanishes_loses_its_job_to_another_which_goes_on_fro
     assert (back["state"], back["crashes"], back["retry_count"], back["lease"]) == ("QUEUED", 1, 0, None)
     (second,) = await backend.dequeue_jobs("second", lease=30)
     assert second.checkpoint == {"page": 7}
-    # O-INV-03, O-NG-01: it runs a second time, which nobody promises against; but only its owner reports on it
+    # O-INV-03, O-NG-01: it may run twice, but only the owner of the lease settles it
     with pytest.raises(LeaseLost):
         await backend.complete_job(job_id, b"1", lease=first.lease)
     await backend.complete_job(job_id, b"2", lease=second.lease)

@@ -70,9 +70,7 @@ async def test_a_claim_that_waits_is_refused_once_its_token_is_revoked(memory: B
     assert await _is(memory, "m", JobStatus.INITIAL_PENDING)
 
 
-async def test_whoever_waits_for_a_job_or_a_change_is_told_nothing_once_their_token_is_revoked(
-    memory: Backend, serve: Serve
-) -> None:
+async def test_a_long_poll_returns_nothing_after_its_token_is_revoked(memory: Backend, serve: Serve) -> None:
     made, secret = await keeper(memory).issue_token("far away", ["read"])
     dial = Dial()
     client: httpx.AsyncClient = await serve(memory, gate=TokenGate(memory, clock=dial))
@@ -92,7 +90,7 @@ async def test_whoever_waits_for_a_job_or_a_change_is_told_nothing_once_their_to
     assert [answered.status_code for answered in await asyncio.gather(*waiting)] == [401, 401]
 
 
-async def test_whoever_may_only_submit_reads_nothing_of_a_job_that_was_there_and_all_they_stored_themselves(
+async def test_a_caller_with_submit_only_gets_existing_jobs_redacted(
     memory: Backend,
 ) -> None:
     # F60

@@ -44,7 +44,7 @@ async def test_the_same_request_is_carried_out_once_and_another_callers_is_anoth
         await ask(body=b"[]")
 
 
-async def test_whoever_repeats_a_request_under_way_waits_for_it() -> None:
+async def test_a_repeated_request_waits_for_the_running_one() -> None:
     work = Work()
     work.going_on.clear()
     ask = asking(Replays("here"), work)
@@ -54,7 +54,7 @@ async def test_whoever_repeats_a_request_under_way_waits_for_it() -> None:
     assert await asyncio.gather(*both) == [b"answer 1"] * 2
 
 
-async def test_what_failed_is_tried_again_by_whoever_repeats_it() -> None:
+async def test_a_failed_request_runs_again_when_repeated() -> None:
     attempts = 0
 
     async def stumble() -> bytes:
@@ -79,7 +79,7 @@ async def test_another_life_of_the_server_does_not_guess() -> None:
     assert await ask(sent_to="this life") == b"answer 1"  # it never arrived here
 
 
-async def test_what_had_to_be_forgotten_early_is_not_carried_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_was_forgotten_early_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replays, "_MOST", 3)
     work = Work()
     ask = asking(Replays("here"), work)
@@ -90,7 +90,7 @@ async def test_what_had_to_be_forgotten_early_is_not_carried_out_again(monkeypat
     assert work.done == 4
 
 
-async def test_an_answer_that_is_very_large_is_told_once_and_its_key_remembered(
+async def test_a_very_large_response_is_sent_once_and_its_key_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(replays, "_MOST_OF_ONE", 5)
@@ -119,7 +119,7 @@ async def test_large_answers_go_before_their_keys(monkeypatch: pytest.MonkeyPatc
     assert (await ask("c"), work.done) == (b"answer 3", 3)
 
 
-async def test_what_is_old_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_requests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(replays, "monotonic", lambda: now)
     work = Work()

@@ -1,4 +1,4 @@
-"""What a job of one queue is given of the results of another: nothing, if its caller may not see them."""
+"""A job gets no results of queues that its caller may not read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRET = "120000 EUR"
 
 @pytest.fixture
 def harbor(memory: Backend) -> Harbor:
-    """Tasks that tell what they were given, run by a worker that may read everything."""
+    """Tasks that return their inputs, run by a worker that may read everything."""
     harbor = Harbor(memory)
 
     @harbor.task(queue="mail")
@@ -82,7 +82,7 @@ WAYS_IN = [
 
 
 @pytest.mark.parametrize(("path", "body"), WAYS_IN)
-async def test_a_result_of_another_queue_is_handed_to_no_job_of_a_caller_who_may_not_see_it(
+async def test_a_job_does_not_get_results_of_queues_its_caller_may_not_read(
     client: httpx.AsyncClient, memory: Backend, harbor: Harbor, path: str, body: Any
 ) -> None:
     # F60
@@ -99,7 +99,7 @@ async def test_a_result_of_another_queue_is_handed_to_no_job_of_a_caller_who_may
 
 
 @pytest.mark.parametrize(("path", "body"), WAYS_IN)
-async def test_a_result_of_their_own_queues_is_handed_on_and_so_is_any_to_whoever_may_see_all(
+async def test_a_job_gets_results_of_queues_its_caller_may_read(
     client: httpx.AsyncClient, memory: Backend, harbor: Harbor, path: str, body: Any
 ) -> None:
     await done(memory, "letter", "letters", "Dear Ada")
@@ -112,7 +112,7 @@ async def test_a_result_of_their_own_queues_is_handed_on_and_so_is_any_to_whoeve
         await memory.delete_jobs(job_ids=[job_id])
 
 
-async def test_an_id_that_was_theirs_first_gives_no_result_once_it_belongs_to_somebody_else(
+async def test_an_id_that_now_belongs_to_another_queue_gives_no_result(
     client: httpx.AsyncClient, memory: Backend, harbor: Harbor
 ) -> None:
     # F60: they may see it when they name it, and not any more when the result is read
@@ -127,9 +127,7 @@ async def test_an_id_that_was_theirs_first_gives_no_result_once_it_belongs_to_so
         assert (job.status, SECRET in str(job)) == (JobStatus.DEAD, False)
 
 
-async def test_a_batch_whose_answer_was_lost_is_known_by_its_caller_though_the_server_has_noted_something_in_it() -> (
-    None
-):
+async def test_a_repeated_batch_is_recognised_although_the_server_added_an_option() -> None:
     sent = Job(id="1", type="t", depends_on=["2"], options={"mine": 1})
     noted = sent.replace(options={"mine": 1, RESULTS_FROM: ["mail"]}, queue="default")
     assert are_those_sent([sent], ["1"], {"1": noted})

@@ -23,7 +23,7 @@ from tests.server.test_access import PUBLIC, routes_of
 from tests.server.test_tokens import bearer, keeper
 
 HUSH = "hush-hush"
-"""Whatever is called so belongs to a queue that the caller may not see."""
+"""Objects with this name belong to a queue that the caller may not see."""
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def asking(backend: Backend) -> AsyncIterator[tuple[FastAPI, httpx.AsyncCl
 
 
 async def answered(client: httpx.AsyncClient, method: str, address: str, **options: Any) -> tuple[int, str]:
-    """The status, and the body unless it has no end."""
+    """The status and the body; no body for streams."""
     async with client.stream(method, address, **options) as answer:
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return answer.status_code, ""
@@ -75,7 +75,7 @@ async def test_without_a_token_that_is_in_force_every_route_says_401(memory: Bac
     assert await memory.list_queues() == []
 
 
-async def test_every_scope_opens_its_own_routes_and_no_other(memory: Backend) -> None:
+async def test_every_scope_allows_its_routes_and_no_others(memory: Backend) -> None:
     # F53
     secrets = {scope: (await keeper(memory).issue_token(f"only {scope}", [scope])).secret for scope in EVERYTHING}
     async with asking(memory) as (app, client):
@@ -136,7 +136,7 @@ async def test_a_token_of_another_queue_reads_and_changes_nothing_on_any_route(m
                 if words_of(told).replace(asked[3], "nobodys") != words_of(unknown):
                     unlike.append(f"{method} {path}: {told} or {unknown}")
         assert leaked == {}
-        assert unlike == [], "whoever asks learns that there is one of this name"
+        assert unlike == [], "the response reveals that the name exists"
         assert met > 25
         assert await picture(memory) == before
 

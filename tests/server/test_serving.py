@@ -1,4 +1,4 @@
-"""On a real socket: who may reach it, requests that are no requests, and an end that is prompt."""
+"""The server on a real socket: exposure, malformed requests and prompt shutdown."""
 
 import asyncio
 import socket
@@ -64,7 +64,7 @@ async def said(server: ApiServer, sent: bytes, *, then: float = 5.0) -> bytes:
 
 
 async def said_byte_by_byte(server: ApiServer, sent: bytes) -> bytes:
-    """What the server answers to whoever sends a byte now and then, each sooner than its patience is over."""
+    """Send a byte at a time, each within the timeout, and return the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2]))
     answer = asyncio.create_task(reader.read())
     try:
@@ -109,7 +109,7 @@ MALFORMED = {
 }
 
 
-async def test_requests_that_are_no_requests_get_a_4xx_and_hold_up_nobody(memory: Backend) -> None:
+async def test_malformed_requests_get_a_4xx_and_do_not_block_others(memory: Backend) -> None:
     # F52
     async with served(memory) as server, httpx.AsyncClient(base_url=server.address) as client:
         for what, sent in MALFORMED.items():
@@ -121,7 +121,7 @@ async def test_requests_that_are_no_requests_get_a_4xx_and_hold_up_nobody(memory
         assert sum((await memory.count_jobs()).values()) == 0
 
 
-async def test_what_follows_a_body_is_no_header_and_is_not_kept(memory: Backend) -> None:
+async def test_trailers_are_not_headers_and_are_discarded(memory: Backend) -> None:
     async with served(memory) as server:
         chunked = head("POST", "/v1/jobs", "Content-Type: application/json", "Transfer-Encoding: chunked")
         body = b'e\r\n{"type": "t1"}\r\n0\r\n'
@@ -156,7 +156,7 @@ async def test_requests_sent_one_behind_the_other_are_answered_in_order(memory: 
         assert places == sorted(places)
 
 
-async def test_whoever_sends_a_head_byte_by_byte_is_cut_off_and_holds_up_nobody(
+async def test_a_slow_head_is_cut_off_and_does_not_block_others(
     memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F52
@@ -185,7 +185,7 @@ UNFINISHED = ("Content-Type: application/json", "Transfer-Encoding: chunked")
         (head("GET", "/healthz", *UNFINISHED, close=False), 200),
     ],
 )
-async def test_whoever_is_answered_before_their_request_is_complete_keeps_no_connection(
+async def test_a_response_before_the_end_of_the_request_closes_the_connection(
     memory: Backend, refused: bytes, status: int
 ) -> None:
     async with served(memory, gate=TokenGate(memory)) as server:
@@ -218,7 +218,7 @@ async def test_bytes_that_begin_no_request_keep_no_connection(memory: Backend, m
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_whoever_does_not_read_their_answers_keeps_no_connection(
+async def test_a_client_that_does_not_read_is_disconnected(
     memory: Backend, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr("longshore.server.uvicorn_server._WRITE_TIMEOUT", 0.1)
@@ -233,10 +233,10 @@ async def test_whoever_does_not_read_their_answers_keeps_no_connection(
                 await until(lambda: connections_of(server) == 0)
 
 
-async def test_more_connections_than_allowed_are_told_so(memory: Backend) -> None:
+async def test_too_many_connections_get_a_503(memory: Backend) -> None:
     async with served(memory, max_connections=3) as server:
         held = [await asyncio.open_connection("127.0.0.1", int(server.address.rpartition(":")[2])) for _ in range(3)]
-        for probe in ("/healthz", "/readyz?x"):  # it lives, and whoever restarts it for that makes things worse
+        for probe in ("/healthz", "/readyz?x"):  # a busy server is alive, and a restart would make things worse
             assert (await said(server, head("GET", probe))).startswith(b"HTTP/1.1 200")
         answer = (await said(server, head("GET", "/v1/queues"))).lower()
         assert answer.startswith(b"http/1.1 503")
@@ -275,7 +275,7 @@ def test_an_address_of_this_machine_alone_needs_no_credentials(host: str) -> Non
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", "::", "192.168.1.4", "example.org", "localhost.example.org", "", "::ffff:0.0.0.0"]
 )
-def test_an_address_that_others_reach_is_refused_as_long_as_nobody_is_asked(memory: Backend, host: str) -> None:
+def test_a_public_address_without_tokens_is_refused(memory: Backend, host: str) -> None:
     # F54
     assert not is_loopback(host)
     with pytest.raises(InvalidArgument, match="does not require tokens"):
@@ -283,14 +283,14 @@ def test_an_address_that_others_reach_is_refused_as_long_as_nobody_is_asked(memo
     check_exposure(host, NameGate(*ROLES))
 
 
-def test_a_port_in_use_is_told_before_anything_begins(memory: Backend) -> None:
+def test_a_port_in_use_is_reported_before_the_start(memory: Backend) -> None:
     refused = pytest.raises(InvalidArgument, match=r"cannot listen on .*; choose another with --port$")
     with socket.create_server(("127.0.0.1", 0)) as taken, refused:
         ApiServer(create_app(memory), port=taken.getsockname()[1])
 
 
 def slow_to_store(backend: Backend) -> tuple[asyncio.Event, asyncio.Event]:
-    """As on a disk that takes its time: tells that it has begun to store, and waits until it may go on."""
+    """Simulate a slow disk: signal the start of a write and wait for permission to continue."""
     enqueue, began, may_go_on = backend.enqueue_new_jobs, asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any, **options: Any) -> Any:
@@ -319,7 +319,7 @@ async def test_a_request_under_way_is_answered_before_the_server_ends(memory: Ba
             await client.get("/healthz")
 
 
-async def test_a_request_that_outlives_the_grace_is_told_to_come_again_and_what_it_sent_is_not_lost(
+async def test_a_request_that_outlives_the_grace_period_gets_a_503_and_its_job_is_stored(
     memory: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     # F20
@@ -339,7 +339,7 @@ async def test_a_request_that_outlives_the_grace_is_told_to_come_again_and_what_
     assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
-async def test_an_answer_that_outlives_the_grace_breaks_off_and_nothing_is_said_of_it(
+async def test_a_response_that_outlives_the_grace_period_is_aborted_without_a_log_line(
     memory: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     router = APIRouter(route_class=GuardedRoute)
@@ -386,7 +386,7 @@ async def served_over_tls(backend: Backend, folder: Path) -> AsyncIterator[tuple
     await running
 
 
-async def test_it_is_served_over_tls(memory: Backend, tmp_path: Path) -> None:
+async def test_the_server_supports_tls(memory: Backend, tmp_path: Path) -> None:
     async with served_over_tls(memory, tmp_path) as (server, context):
         assert server.address.startswith("https://")
         async with httpx.AsyncClient(base_url=server.address, verify=context) as client:
@@ -394,9 +394,7 @@ async def test_it_is_served_over_tls(memory: Backend, tmp_path: Path) -> None:
         assert not (await said(server, head("GET", "/healthz"), then=2)).startswith(b"HTTP/1.1 200")
 
 
-async def test_whoever_connects_while_the_server_begins_to_stop_does_not_hold_it_up(
-    memory: Backend, tmp_path: Path
-) -> None:
+async def test_a_connection_accepted_during_shutdown_does_not_delay_it(memory: Backend, tmp_path: Path) -> None:
     # F20: taken by the system, and not yet by the protocol, when all connections were asked to end
     began, may_go_on = slow_to_store(memory)
     async with (
@@ -413,7 +411,7 @@ async def test_whoever_connects_while_the_server_begins_to_stop_does_not_hold_it
                 reader, writer = await asyncio.open_connection(sock=halfway, ssl=context, server_hostname="127.0.0.1")
                 writer.write(head("GET", "/healthz", close=False))
                 async with asyncio.timeout(2):
-                    assert await reader.read() == b"", "nobody is served any more"
+                    assert await reader.read() == b"", "the server accepts no requests"
             may_go_on.set()
             assert (await posting).status_code == 202
             await closing
@@ -426,19 +424,19 @@ def connected(server: ApiServer) -> socket.socket:
 def is_refused(server: ApiServer) -> bool:
     try:
         connected(server).close()
-    except OSError:  # as well if nobody knows the address any more
+    except OSError:  # the address may be closed already
         return True
     return False
 
 
-def test_a_certificate_that_cannot_be_used_is_told_before_anything_begins(memory: Backend, tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_reported_before_the_start(memory: Backend, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot use"):
         ApiServer(create_app(memory), certificate=str(tmp_path / "none.pem"))
     with pytest.raises(InvalidArgument, match="needs a certificate"):
         ApiServer(create_app(memory), private_key=str(tmp_path / "key.pem"))
 
 
-def test_a_key_that_is_missing_or_of_another_certificate_is_told_as_such(memory: Backend, tmp_path: Path) -> None:
+def test_a_missing_or_wrong_private_key_is_reported(memory: Backend, tmp_path: Path) -> None:
     authority = trustme.CA()
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     authority.issue_cert("127.0.0.1").cert_chain_pems[0].write_to_path(chain)

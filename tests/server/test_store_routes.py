@@ -1,4 +1,4 @@
-"""Work over HTTP, as a stranger's worker does it: claims, leases, fences, and what a hostile one is refused."""
+"""Workers over HTTP without the SDK: claims, leases, fencing, and refusals of hostile requests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def guarded(memory: Backend, serve: Serve) -> httpx.AsyncClient:
 # -- a worker in any language
 
 
-async def test_a_stranger_claims_renews_and_settles(client: httpx.AsyncClient, backend: Backend) -> None:
+async def test_a_worker_without_the_sdk_claims_renews_and_settles(client: httpx.AsyncClient, backend: Backend) -> None:
     await backend.enqueue_job(Job(id="a", type="mail", payload=b'{"to": "ada"}'))
     [job] = (await asked(client, "work/claim", assignee_id="w", limit=5)).json()["jobs"]
     assert (job["id"], job["payload"], job["status"]) == ("a", '{"to": "ada"}', "RUNNING")
@@ -117,7 +117,7 @@ async def test_the_same_key_claims_once_and_another_body_is_refused(quick: httpx
         ("store/put_schedule", {"schedule": {"id": "s", "job": {"id": "s", "type": "x"}, "repeat": {}}}, "repeat"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_by_name(
+async def test_an_invalid_argument_is_refused_with_its_name(
     quick: httpx.AsyncClient, path: str, body: dict[str, Any], field: str
 ) -> None:
     refused = await asked(quick, path, **body)
@@ -130,7 +130,7 @@ async def test_a_body_that_is_no_json_or_says_a_thing_twice_is_refused(quick: ht
         assert (await quick.post("/v1/work/claim", content=body, headers=json)).status_code == status
 
 
-async def test_whoever_waits_is_answered_when_the_server_stops(memory: Backend, serve: Serve) -> None:
+async def test_a_long_poll_ends_when_the_server_stops(memory: Backend, serve: Serve) -> None:
     # F21
     client: httpx.AsyncClient = await serve(memory)
     platform = platform_of(client)
@@ -175,9 +175,7 @@ async def test_without_a_lease_it_is_for_operators(guarded: httpx.AsyncClient) -
     assert (await asked(guarded, "store/complete_job", ADMIN, job_id="m")).status_code == 200
 
 
-async def test_a_worker_bound_to_a_queue_has_nothing_to_do_with_others(
-    guarded: httpx.AsyncClient, memory: Backend
-) -> None:
+async def test_a_worker_limited_to_a_queue_cannot_use_others(guarded: httpx.AsyncClient, memory: Backend) -> None:
     # F60
     await memory.put_schedule(Schedule(id="s", job=Job(type="x", queue="bills"), repeat=Repeat(every=60)))
     assert (await asked(guarded, "work/claim", MAILER, assignee_id="w", queues=["bills"])).status_code == 403
@@ -223,7 +221,7 @@ async def test_a_worker_bound_to_a_queue_has_nothing_to_do_with_others(
     assert (await memory.get_job("b")).status is S.RUNNING
 
 
-async def test_an_operator_of_one_queue_acts_on_no_other_and_on_nothing_for_all(guarded: httpx.AsyncClient) -> None:
+async def test_an_operator_of_one_queue_cannot_change_others(guarded: httpx.AsyncClient) -> None:
     # F60
     assert (await asked(guarded, "store/pause_queue", MAIL_ADMIN, queue="mail")).status_code == 204
     assert (await asked(guarded, "store/pause_queue", MAIL_ADMIN, queue="bills")).status_code == 403
@@ -287,9 +285,7 @@ async def test_the_proof_of_a_lease_is_shown_to_workers_only(guarded: httpx.Asyn
         assert job.lease.token in (await asked(guarded, f"store/{path}", ADMIN, **body)).text, path
 
 
-async def test_whoever_acts_is_on_record_by_the_name_the_gate_knows(
-    guarded: httpx.AsyncClient, memory: Backend
-) -> None:
+async def test_the_actor_is_the_name_of_the_token(guarded: httpx.AsyncClient, memory: Backend) -> None:
     await memory.dequeue_jobs("w", queues=["mail"])
     await memory.bury_job("m", "hopeless")
     assert (await asked(guarded, "store/retry_job", ADMIN, job_id="m", actor="somebody else")).status_code == 204
@@ -333,7 +329,7 @@ async def test_a_worker_that_floods_the_log_with_its_troubles_is_held_up_and_ano
     assert await troubles("v", 1) == [204]
 
 
-def test_whatever_takes_a_limit_is_bounded_and_every_note_says_what_it_is_about() -> None:
+def test_every_limit_is_bounded_and_every_update_names_its_subject() -> None:
     assert {name for name, verb in OPERATIONS.items() if verb.bounded} == {
         *("dequeue_jobs", "settle_and_dequeue", "list_jobs", "read_events", "reclaim_expired_leases"),
         *("time_out_cancellations", "fire_due_schedules", "announce_due_jobs", "apply_retention"),
@@ -344,7 +340,7 @@ def test_whatever_takes_a_limit_is_bounded_and_every_note_says_what_it_is_about(
     }
 
 
-async def test_nobody_makes_one_request_do_more_than_a_thousand_things(
+async def test_one_request_changes_at_most_1000_things(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longshore.server.routes.store.MOST_AT_ONCE", 3)
@@ -365,7 +361,7 @@ async def test_an_outcome_of_no_kind_is_refused_alone(quick: httpx.AsyncClient) 
     assert {one["field"] for one in answered.json()["refused"].values()} == {"verb"}
 
 
-async def test_whoever_is_bound_to_a_queue_is_not_told_who_works_for_others(
+async def test_a_caller_limited_to_a_queue_does_not_see_workers_of_others(
     guarded: httpx.AsyncClient, memory: Backend
 ) -> None:
     # F60
@@ -379,7 +375,7 @@ async def test_whoever_is_bound_to_a_queue_is_not_told_who_works_for_others(
     assert len((await asked(guarded, "store/facts_about", READER, job_id="m")).json()["workers"]) == 3
 
 
-async def test_nobody_goes_by_the_id_of_a_worker_of_another_queue(serve: Serve) -> None:
+async def test_a_worker_cannot_use_the_id_of_a_worker_of_another_queue(serve: Serve) -> None:
     # F60: its row would tell people that it stopped, and that it works for the other's queue
     clock = HeldClock()
     async with connect("memory://", clock=clock) as store:
@@ -401,9 +397,7 @@ async def test_nobody_goes_by_the_id_of_a_worker_of_another_queue(serve: Serve) 
         assert not keeper.closed
 
 
-async def test_whoever_is_bound_to_a_queue_learns_nothing_of_a_job_elsewhere_by_waiting_for_it(
-    guarded: httpx.AsyncClient, memory: Backend
-) -> None:
+async def test_waiting_reveals_nothing_about_jobs_of_other_queues(guarded: httpx.AsyncClient, memory: Backend) -> None:
     # F60
     for job_id, waits_for in (("1", "b"), ("2", "nothing"), ("3", "m")):
         job = {"id": job_id, "type": "x", "queue": "mail", "depends_on": [waits_for]}
@@ -420,7 +414,7 @@ async def test_whoever_is_bound_to_a_queue_learns_nothing_of_a_job_elsewhere_by_
         assert facts["waits_for"] == [{"job_id": "b", "status": status, "step": ""}]
 
 
-async def test_whoever_floods_a_job_of_others_does_not_slow_down_its_worker(
+async def test_a_flood_of_updates_does_not_slow_down_another_caller(
     guarded: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # F60
@@ -492,7 +486,7 @@ async def test_of_many_large_jobs_no_more_are_read_than_a_page_holds(
     assert read < 50
 
 
-async def test_large_answers_are_written_beside_the_loop_and_small_ones_on_it(
+async def test_large_responses_are_serialized_on_a_thread(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, threads = threading.get_ident(), []
@@ -519,7 +513,7 @@ async def test_large_answers_are_written_beside_the_loop_and_small_ones_on_it(
     assert threads == [True, False, False, True, True]
 
 
-def test_what_is_written_piece_by_piece_is_what_is_written_at_once() -> None:
+def test_incremental_serialization_equals_plain_serialization() -> None:
     for told in (
         {"jobs": [{"id": "a", "n": None}, {}], "next": 'x"'},
         [],

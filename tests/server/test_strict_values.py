@@ -136,7 +136,7 @@ PLAINLY: list[tuple[tuple[str, str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "field", "words"), PLAINLY, ids=[f"{r[1]} {r[2]}" for r, _, _ in PLAINLY])
-async def test_a_refusal_is_in_plain_words_and_names_what_was_meant(
+async def test_a_validation_error_names_the_field_and_suggests_a_name(
     quick: httpx.AsyncClient, request_: tuple[str, str, Any], field: str, words: str
 ) -> None:
     method, address, body = request_
@@ -190,7 +190,7 @@ class Crate(BaseModel):
     packed: date = Field(gt=date(2026, 1, 1))
 
 
-async def test_bodies_of_other_peoples_routes_are_told_of_in_the_same_words(memory: Backend, serve: Serve) -> None:
+async def test_additional_routes_get_the_same_validation_errors(memory: Backend, serve: Serve) -> None:
     router = APIRouter(route_class=GuardedRoute)
 
     @router.post("/v1/crates")

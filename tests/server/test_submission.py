@@ -130,9 +130,7 @@ async def test_two_servers_that_accept_the_same_orphan_both_answer(backend: Back
     assert {job.status for job in await all_jobs(backend)} == {JobStatus.INITIAL_PENDING}
 
 
-async def test_the_key_of_a_removed_job_brings_back_what_is_remembered(
-    client: httpx.AsyncClient, backend: Backend
-) -> None:
+async def test_the_key_of_a_removed_job_returns_its_summary(client: httpx.AsyncClient, backend: Backend) -> None:
     first = (await client.post("/v1/jobs", json={"type": "t"}, headers={KEY: "k"})).json()
     await backend.cancel_jobs(job_ids=[first["id"]])
     await backend.delete_jobs(job_ids=[first["id"]])
@@ -142,7 +140,7 @@ async def test_the_key_of_a_removed_job_brings_back_what_is_remembered(
     assert (another.status_code, another.json()["type"]) == (422, "urn:longshore:idempotency-key-reused")
 
 
-async def test_a_batch_whose_first_job_was_removed_is_still_known_as_a_whole(
+async def test_a_batch_is_recognised_after_its_first_job_was_removed(
     client: httpx.AsyncClient, backend: Backend
 ) -> None:
     jobs: list[dict[str, Any]] = [{"type": "t", "data": 1}, {"type": "t", "data": 2}]
@@ -156,7 +154,7 @@ async def test_a_batch_whose_first_job_was_removed_is_still_known_as_a_whole(
     assert len(await all_jobs(backend)) == 1
 
 
-async def test_an_id_of_the_clients_own_makes_a_request_repeatable_and_is_nobody_elses(
+async def test_an_id_chosen_by_the_client_makes_a_request_repeatable(
     client: httpx.AsyncClient, backend: Backend
 ) -> None:
     body = {"type": "t", "id": "mine", "data": 1}
@@ -191,9 +189,7 @@ async def test_a_thousand_jobs_come_in_one_request_and_in_order(client: httpx.As
     assert (too_many.status_code, too_many.json()["field"]) == (422, "jobs")
 
 
-async def test_a_batch_with_a_key_is_safe_to_repeat_and_to_nothing_else(
-    client: httpx.AsyncClient, backend: Backend
-) -> None:
+async def test_a_batch_with_a_key_is_safe_to_repeat_unchanged(client: httpx.AsyncClient, backend: Backend) -> None:
     batch = {"jobs": [{"type": "t", "data": 1}, {"type": "t", "data": 2, "idempotency_key": "own"}]}
     first = (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "b"})).json()["jobs"]
     again = (await client.post("/v1/jobs/batch", json=batch, headers={KEY: "b"})).json()["jobs"]
@@ -241,7 +237,7 @@ async def test_a_refused_batch_uses_up_no_key(client: httpx.AsyncClient, backend
     assert (fresh.status_code, fresh.json()["replayed"]) == (202, False)
 
 
-async def test_a_key_and_an_id_of_ones_own_together_are_held_against_what_is_stored(
+async def test_a_key_and_an_id_together_are_compared_with_the_stored_job(
     client: httpx.AsyncClient, backend: Backend
 ) -> None:
     # F46
@@ -281,7 +277,7 @@ async def test_a_request_with_two_keys_is_refused(quick: httpx.AsyncClient, memo
     assert await all_jobs(memory) == []
 
 
-async def test_of_a_refused_batch_nothing_is_stored(client: httpx.AsyncClient, backend: Backend) -> None:
+async def test_a_refused_batch_stores_nothing(client: httpx.AsyncClient, backend: Backend) -> None:
     await client.post("/v1/jobs", json={"type": "t", "id": "taken"})
     bad: list[tuple[dict[str, Any], int, str | None]] = [
         ({"type": "a\x00b"}, 422, "jobs[1].type"),
@@ -313,7 +309,7 @@ async def test_a_refused_batch_takes_no_job_away_that_another_server_is_about_to
     assert (answer.id, (await backend.get_job("mine")).status) == ("mine", JobStatus.INITIAL_PENDING)
 
 
-async def test_what_became_of_a_job_between_the_two_steps_is_told_as_it_is(memory: Backend) -> None:
+async def test_a_change_between_storing_and_accepting_is_reported(memory: Backend) -> None:
     acceptor = Acceptor(memory)
     accept = memory.accept_jobs
 
@@ -330,9 +326,7 @@ async def test_what_became_of_a_job_between_the_two_steps_is_told_as_it_is(memor
     assert "send the request again" in str(told[1])
 
 
-async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
-    client: httpx.AsyncClient, backend: Backend
-) -> None:
+async def test_an_invalid_job_does_not_affect_concurrent_requests(client: httpx.AsyncClient, backend: Backend) -> None:
     await client.post("/v1/jobs", json={"type": "t", "id": "taken"})
     bodies = [{"type": "t", "data": n} for n in range(30)] + [{"type": "t", "id": "taken", "data": 1}, {"type": "\x07"}]
     answers = await asyncio.gather(*(client.post("/v1/jobs", json=body) for body in bodies))
@@ -340,7 +334,7 @@ async def test_a_bad_job_spoils_nothing_for_those_that_come_at_the_same_time(
     assert len(await all_jobs(backend)) == 31
 
 
-async def test_a_request_that_is_broken_off_spoils_nothing_for_those_that_came_with_it(memory: Backend) -> None:
+async def test_an_aborted_request_does_not_affect_concurrent_requests(memory: Backend) -> None:
     await memory.enqueue_job(Job(id="first", type="t"))
     acceptor = Acceptor(memory)
     held: list[asyncio.Task[Any]] = []
@@ -379,7 +373,7 @@ async def test_jobs_that_come_at_the_same_time_share_transactions(memory: Backen
     await acceptor.close()
 
 
-async def test_while_the_store_cannot_be_used_nothing_is_acknowledged(memory: Backend, serve: Serve) -> None:
+async def test_an_unavailable_store_acknowledges_nothing(memory: Backend, serve: Serve) -> None:
     client: httpx.AsyncClient = await serve(memory)
 
     async def full(*_: Any, **__: Any) -> None:

@@ -118,7 +118,7 @@ async def test_a_name_belongs_to_one_token_at_a_time_so_that_the_log_names_one(
     assert len(await tokens.list_tokens()) == 3
 
 
-async def test_tokens_that_are_over_take_no_room_and_are_forgotten_in_time(
+async def test_ended_tokens_do_not_count_and_are_removed_later(
     backend: Backend, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("longshore.backends.token_store.MOST_TOKENS", 2)
@@ -145,13 +145,13 @@ async def test_tokens_that_are_over_take_no_room_and_are_forgotten_in_time(
     third, _ = await tokens.issue_token("third", ["read"])
     await tokens.revoke_token(third.id)
     await tokens.issue_token("fourth", ["read"])
-    assert await listed() == ["fourth", "new", "stays", "third"], "of those that are over, as many as may be in force"
+    assert await listed() == ["fourth", "new", "stays", "third"], "as many ended tokens are listed as may be valid"
     assert (await tokens.find_token(ends.id)).token is None
     with pytest.raises(TokenNotFound):
         await tokens.revoke_token(gone.id)
 
 
-async def test_of_many_who_want_one_name_at_once_one_gets_it(backend: Backend) -> None:
+async def test_concurrent_creations_of_one_name_yield_one_token(backend: Backend) -> None:
     made = await asyncio.gather(
         *(keeper(backend).issue_token("shop", ["read"]) for _ in range(20)), return_exceptions=True
     )
@@ -199,7 +199,7 @@ async def test_a_file_of_the_version_before_opens_and_has_no_tokens(
 # -- at the gate
 
 
-async def test_a_token_lets_in_and_whatever_is_none_does_not(backend: Backend, serve: Serve) -> None:
+async def test_a_valid_token_is_accepted_and_anything_else_is_not(backend: Backend, serve: Serve) -> None:
     # F53, F59
     made, secret = await keeper(backend).issue_token("shop", ["read", "submit"])
     client: httpx.AsyncClient = await serve(backend, gate=TokenGate(backend))
@@ -267,7 +267,7 @@ async def test_many_requests_at_once_look_a_token_up_once(memory: Backend, monke
     assert looks == [made.id]
 
 
-async def test_whoever_guesses_is_told_to_wait_and_nobody_else_is(memory: Backend, serve: Serve) -> None:
+async def test_only_the_address_of_a_guesser_is_throttled(memory: Backend, serve: Serve) -> None:
     # F59: 1,000 wrong ones
     made, secret = await keeper(memory).issue_token("shop", ["read"])
     dial = Dial()
@@ -284,7 +284,7 @@ async def test_whoever_guesses_is_told_to_wait_and_nobody_else_is(memory: Backen
     assert (await client.get("/v1/queues", headers=bearer("wrong"))).status_code == 401
 
 
-def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_failures_is_limited_and_per_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "_MOST_REMEMBERED", 3)
     kept = Failures(Dial())
     for number in range(10):
@@ -302,7 +302,7 @@ def test_what_is_remembered_of_failures_is_bounded_and_goes_by_neighbourhood(mon
 # -- over HTTP
 
 
-async def test_tokens_are_made_listed_and_revoked_over_http(backend: Backend, serve: Serve) -> None:
+async def test_tokens_are_created_listed_and_revoked_over_http(backend: Backend, serve: Serve) -> None:
     _, secret = await keeper(backend).issue_token("root", ["admin"])
     client: httpx.AsyncClient = await serve(backend, gate=TokenGate(backend))
     client.headers.update(bearer(secret))
@@ -329,7 +329,7 @@ async def test_tokens_are_made_listed_and_revoked_over_http(backend: Backend, se
         await until(refused)
 
 
-async def test_nobody_makes_a_token_that_may_more_or_lasts_longer_than_their_own(memory: Backend, serve: Serve) -> None:
+async def test_a_new_token_has_no_more_rights_or_lifetime_than_its_creator(memory: Backend, serve: Serve) -> None:
     # F60
     tokens = keeper(memory)
     _, mailer = await tokens.issue_token("mailer", ["admin"], queues=["mail", "post"])
@@ -371,7 +371,7 @@ async def test_a_token_in_an_address_is_refused_and_not_repeated(memory: Backend
     assert secret not in refused.text
 
 
-async def test_no_log_line_has_a_token_in_it_whatever_somebody_logs() -> None:
+async def test_log_lines_never_contain_tokens() -> None:
     # F59
     async with connect("memory://") as memory:
         Queue(memory)

@@ -1,4 +1,4 @@
-"""Spark applications that the tests run as jobs: each in a process and a Java of its own."""
+"""Spark applications that the tests run as jobs, each in a separate process and Java."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ harbor.use_spark(master="local[2]", config=QUICK)
 
 @harbor.spark_task(queue="applications", max_crashes=2)
 def summed(spark: SparkSession, upto: int, deaths: list[str]) -> dict[str, Any]:
-    """Dies as often as it is told to, and goes on from where it was."""
+    """Die a given number of times, and resume from the checkpoint."""
     job = current_job()
     job.log(f"java {_java(spark)}")
     done = job.checkpoint or []
@@ -32,7 +32,7 @@ def summed(spark: SparkSession, upto: int, deaths: list[str]) -> dict[str, Any]:
 
 @harbor.spark_task(queue="applications")
 def endless(spark: SparkSession) -> None:
-    """Sleeps in its tasks, in Java, until it is called off."""
+    """Sleep in tasks, in Java, until cancelled."""
     current_job().log(f"java {_java(spark)}")
     slept(spark, tasks=2, milliseconds=600_000)
 
@@ -49,7 +49,7 @@ nowhere.use_spark(master="spark://127.0.0.1:1")
 
 @nowhere.spark_task
 def unreachable(spark: SparkSession) -> None:
-    """Has no cluster to run on."""
+    """Have no cluster to run on."""
 
 
 def slept(spark: SparkSession, *, tasks: int, milliseconds: int) -> None:

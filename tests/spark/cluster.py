@@ -3,7 +3,7 @@
 Use it in a proof, for a process has one driver at most and the tests' own is in it:
 
     with standalone_cluster(tmp_path) as cluster:
-        driver = cluster.start(program, argument)      # a process with a driver of its own: `session(master=…)`
+        driver = cluster.start(program, argument)      # a process with its own driver: `session(master=…)`
         cluster.wait_for(lambda: cluster.executors())
         cluster.kill_an_executor()
         cluster.finish(driver)
@@ -100,7 +100,7 @@ class Cluster:
     # -- what runs on it
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
-        """A process with a driver of its own, which finds the cluster's `spark`; see `DRIVER`."""
+        """A process with its own driver, which gets the cluster's `spark`; see `DRIVER`."""
         return self._driver(sys.executable, "-c", DRIVER % {"small": SMALL} + program, self.url, *arguments)
 
     def submit(self, program: str, *arguments: str) -> subprocess.Popen[str]:
@@ -190,7 +190,7 @@ def _settings(folder: Path, spark_home: Path) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """Kills it and whatever it started: they are one group."""
+    """Kill it and whatever it started: they are one group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Defects, planted in a log that had none: each a few rows, told in SQL of the events and of the jobs."""
+"""Defects planted in a correct log, each as SQL on a few rows of events and jobs."""
 
 from __future__ import annotations
 

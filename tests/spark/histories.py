@@ -41,7 +41,7 @@ class Pattern:
 
 
 async def led_by_the_engine() -> Pattern:
-    """Lives of every shape, by a clock that mostly stands still: most events have the time of another."""
+    """Histories of every shape; most events share their time with another."""
     clock = HeldClock()
     async with MemoryBackend(clock=clock) as backend:
         await _lead(backend, clock)
@@ -147,7 +147,7 @@ async def _lead(backend: Backend, clock: HeldClock) -> None:
 
 
 def copied(spark: SparkSession, pattern: Pattern, copies: int) -> tuple[DataFrame, DataFrame]:
-    """Events and jobs of so many copies of the pattern, in no order."""
+    """Events and jobs of this many copies of the pattern, unordered."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
     copy = spark.range(copies, numPartitions=2).withColumnRenamed("id", "copy")

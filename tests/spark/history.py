@@ -23,7 +23,7 @@ class Life:
         self._made = 0
 
     async def pass_days(self, days: int, jobs: int = 60) -> None:
-        """So many days, with so many new jobs on each."""
+        """A history of this many days with this many new jobs per day."""
         async with connect(self.url, clock=self.clock) as backend:
             for _ in range(days):
                 await self._pass_day(backend, jobs)

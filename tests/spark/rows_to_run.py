@@ -43,12 +43,12 @@ def as_told(job: RunningJob) -> Any:
         case "sleep":
             time.sleep(job.data["seconds"])  # noqa: TID251  # a job's own work
         case "freeze":
-            deque(itertools.repeat(0), maxlen=0)  # in C, where it neither ends nor lets any Python run
+            deque(itertools.repeat(0), maxlen=0)  # endless C code that never runs Python code
     return job.data["n"] * 2
 
 
 async def with_notes(job: RunningJob) -> Any:
-    """Writes all notes there are; fails once, to find its checkpoint again."""
+    """Write all notes there are; fails once, to find its checkpoint again."""
     if job.checkpoint is None:
         await job.update_progress({"half": job.data["n"]})
         await job.log("half way", "warn")
@@ -59,12 +59,12 @@ async def with_notes(job: RunningJob) -> Any:
 
 
 def until_called_off(job: RunningJob) -> Any:
-    """Begins, says so, and waits: politely, until it is interrupted, or without ever listening."""
+    """Begin, says so, and wait: politely, until it is interrupted, or without ever listening."""
     _note_down(job)
     job.update_progress("begun")
     while not (job.data["manners"] == "polite" and job.cancelled):
         try:
-            time.sleep(0.02)  # noqa: TID251  # it waits to be called off
+            time.sleep(0.02)  # noqa: TID251  # waits for its cancellation
         except KeyboardInterrupt:
             if job.data["manners"] != "deaf":
                 raise
@@ -73,7 +73,7 @@ def until_called_off(job: RunningJob) -> Any:
 
 @harbor.task(executor="spark", queue="rows")
 def measure(name: str, sizes: list[int], scale: float = 1.0) -> dict[str, float]:
-    """A task with arguments of its own."""
+    """A task with arguments."""
     return {name: sum(sizes) * scale}
 
 

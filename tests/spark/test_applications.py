@@ -22,7 +22,7 @@ PATIENCE = 150
 
 
 async def is_gone(backend: Backend, job_id: str) -> None:
-    """Every Java that the job has told of has ended, and nobody waits to collect it."""
+    """Check that every Java of the job has ended and is no zombie."""
     javas = [Path("/proc") / entry.message.split()[1] for entry in await backend.read_logs(job_id)]
     await until(lambda: not any(java.exists() for java in javas))
 

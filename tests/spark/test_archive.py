@@ -75,7 +75,7 @@ async def archive_twice(spark: "SparkSession", store_url: str, lake: Path) -> No
     assert {bytes(row["result"]) for row in held.values()} == {b'"done"'}
     assert len(rows_of(lake, "archive.logs")) == 2
 
-    # the history is whole, and goes on
+    # the history is complete and continues
     run_pipeline(store_url, str(lake), spark=spark)
     assert len(rows_of(lake, "silver.jobs")) == 5
     assert archive(store_url, str(lake), spark=spark, older_than=NOW).jobs == 2
@@ -90,7 +90,7 @@ async def refuse_while_an_event_is_another(spark: "SparkSession", store_url: str
 
 
 async def write_detail(url: str, detail: str | None) -> None:
-    """Changes an event that has no detail behind the engine's back, or makes it again what it was."""
+    """Change an event that has no detail behind the engine's back, or makes it again what it was."""
     change = "UPDATE {}job_events SET detail = {} WHERE job_id = 'a' AND job_seq = 2"
     if url.startswith("sqlite"):
         async with connect(url) as backend:

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 LEASE = 2.0
 
 
-def hire(processes: ProcessGroup, name: str) -> StartedProcess:
-    return processes.hire("loop", name, "4", str(LEASE), "30", program="worker_process")
+def start_process(processes: ProcessGroup, name: str) -> StartedProcess:
+    return processes.start_process("loop", name, "4", str(LEASE), "30", program="worker_process")
 
 
-def told(report: AuditReport) -> list[str]:
+def output(report: AuditReport) -> list[str]:
     return [f"{found['kind']} {found['job_id']} {found['job_seq']}: {found['detail']}" for found in report.listed(20)]
 
 
@@ -57,21 +57,21 @@ def test_the_audit_finds_nothing_wrong_while_workers_are_killed_and_after(
     asyncio.run(add(store_url, jobs, "first"))
     with ProcessGroup(store_url) as processes:
         for number in range(3):
-            hire(processes, f"w{number}")
+            start_process(processes, f"w{number}")
         audits = []
         for killed in range(kills):
-            patience = chance.randint(5, 60)
-            while patience > 0:
-                hand, what, _ = processes.next_line()
-                patience -= what == "started" and hand.process.returncode is None
-            hand.kill()
-            hire(processes, f"w{3 + killed}")
+            remaining = chance.randint(5, 60)
+            while remaining > 0:
+                started_process, what, _ = processes.next_line()
+                remaining -= what == "started" and started_process.process.returncode is None
+            started_process.kill()
+            start_process(processes, f"w{3 + killed}")
             if killed % 8 == 1:  # jobs are added, started, finished and lost to the kill while it reads
                 audits.append(run_audit(from_store(spark, store_url)))
                 asyncio.run(add(store_url, jobs // 3, f"after {killed}"))
         asyncio.run(until_all_are_completed(store_url))
     audits.append(run_audit(from_store(spark, store_url)))
-    assert [told(report) for report in audits] == [[]] * len(audits)
+    assert [output(report) for report in audits] == [[]] * len(audits)
     stored, history = asyncio.run(audit_at(store_url))
     assert (audits[-1].events, audits[-1].jobs) == (history.events, len(stored))
     assert sum(job.crashes for job in stored.values()) >= 1
@@ -121,9 +121,9 @@ async def test_a_transaction_that_is_held_open_brings_no_false_alarm(spark: Spar
             await backend.enqueue_jobs([Job(id="held", type="t")], connection=held)
             await add(postgres_url, 5, "later")  # is stored, and its events cannot be read yet
             report = run_audit(from_store(spark, postgres_url, wait=0.1))
-            assert (report.compared, told(report)) == (False, [])
+            assert (report.compared, output(report)) == (False, [])
         report = run_audit(from_store(spark, postgres_url))
-        assert (report.compared, told(report)) == (True, [])
+        assert (report.compared, output(report)) == (True, [])
 
 
 async def test_of_a_store_that_keeps_its_events_for_a_while_nothing_is_wrong(
@@ -142,7 +142,7 @@ async def test_of_a_store_that_keeps_its_events_for_a_while_nothing_is_wrong(
         await backend.apply_retention()
     report = run_audit(from_store(spark, store_url))
     assert (report.counts, report.pruned) == ({}, {Kind.LATE_BEGINNING: 2, Kind.WITHOUT_EVENTS: 8})
-    assert told(report) == []
+    assert output(report) == []
 
 
 def test_a_store_that_is_not_there_is_told_of(spark: SparkSession, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_rows_are_called_off_each_in_its_way(backend: Backend, spark: Spar
         ended = [await comes_to(backend, id, within=PATIENCE) for id in ids]
         await until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
         assert worker.running == 0
-    assert runs_in(tmp_path) == [0, 3]  # the others were told to be skipped before their turn came
+    assert runs_in(tmp_path) == [0, 3]  # the others were skipped before they started
     assert [job.status for job in ended] == [S.COMPLETED] + [S.STOPPED] * 23
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 ROWS = 600
 WORKER = """
 import asyncio
-sys.path.insert(0, sys.argv[2])  # where the rows' function is found; the tasks are told
+sys.path.insert(0, sys.argv[2])  # the import path of the rows' function; the tasks get it too
 from longshore import Queue, Worker, connect
 from longshore.spark.executor.spark import SparkExecutor
 from tests.spark import rows_to_run

@@ -1,4 +1,4 @@
-"""What a store gives those who read it in bulk; Spark has no part in this."""
+"""Bulk reads of a store, without Spark."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("longshore")`: the log as it goes on, each event once."""
+"""`spark.readStream.format("longshore")`: the log as it grows, each event once."""
 
 import asyncio
 from collections.abc import Callable
@@ -93,7 +93,7 @@ async def test_events_of_a_transaction_that_commits_late_arrive_and_arrive_once(
 async def test_a_stream_that_runs_gets_the_events_of_a_transaction_that_was_held_open(
     spark: "SparkSession", postgres_url: str, tmp_path: Path
 ) -> None:
-    """On a Spark that follows all the while: it neither passes over them nor reads anything twice."""
+    """A following stream neither skips these events nor reads any twice."""
     await fill(postgres_url)
     came: list[tuple[str, int]] = []
 
@@ -109,7 +109,7 @@ async def test_a_stream_that_runs_gets_the_events_of_a_transaction_that_was_held
                 await complete_some(backend, 4)
                 await until(lambda: len(came) >= EVENTS, query)
                 query.processAllAvailable()
-                assert len(came) == EVENTS  # nothing that is told after it, as long as it is open
+                assert len(came) == EVENTS  # no later event while the transaction is open
             await until(lambda: len(came) >= EVENTS + 1 + 4 * 3, query)
             query.processAllAvailable()
     finally:

@@ -80,7 +80,7 @@ def test_the_pipeline_keeps_the_keys_of_its_json_and_the_columns_of_its_reports(
 
 
 def _lose_a_job(path: Path) -> None:
-    """Gives the audit something to find."""
+    """Give the audit something to find."""
     with contextlib.closing(apsw.Connection(str(path))) as connection:
         connection.execute("DELETE FROM jobs WHERE id = 'job-3'")
 

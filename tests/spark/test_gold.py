@@ -103,7 +103,7 @@ def test_a_job_is_ordered_by_its_own_sequence_and_never_by_time(spark: "SparkSes
 
 
 def test_every_claim_is_an_attempt_even_where_the_log_is_broken(spark: "SparkSession") -> None:
-    """A second claim without an end of the first, and an end that nobody began."""
+    """A second claim without an end of the first, and an end without a claim."""
     made = Made(
         events(
             spark, added(0), begun(1), begun(5, "RUNNING", epoch=2), completed(9, epoch=2),

@@ -50,7 +50,7 @@ async def test_incremental_runs_produce_the_same_lake_as_one_full_run(
     for table in GOLD:
         assert rows_of(whole, table), f"{table} is empty"
 
-    # a run over nothing changes nothing, and a day that is worked out again is what it was
+    # a run without new events changes nothing, and a rebuilt day is unchanged
     version = Lake.open(str(little)).version
     assert run(spark, life, little).events == 0
     assert Lake.open(str(little)).version == version

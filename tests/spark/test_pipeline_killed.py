@@ -37,7 +37,7 @@ def kill_at_random(running: subprocess.Popen[str], chance: Random) -> int:
     lines = chance.randrange(STEPS)
     for _ in range(lines):
         running.stderr.readline()
-    # what is waited for is no event: the point is to hit whatever is under way then
+    # a random delay, so that the kill hits any step
     Event().wait(chance.uniform(0, 0.8 if lines else 12))
     running.kill()
     running.communicate()

@@ -38,7 +38,7 @@ def java_that_says(version: str, home: Path) -> Path:
 
 @pytest.fixture
 def no_system_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine on which nobody installed Java: every other program is on its PATH."""
+    """A machine without Java: every other program is on its PATH."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for folder in (Path("/usr/bin"), Path("/bin")):
@@ -140,7 +140,7 @@ def test_a_cluster_that_does_not_answer_is_told_of_at_once(scheme: str, monkeypa
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can answer there
+        taken.bind(("127.0.0.1", 0))  # bound and not listening, so that no server answers there
         port = taken.getsockname()[1]
         with pytest.raises(SparkUnavailable, match=rf"no Spark answers at 127\.0\.0\.1:{port} .*: start the cluster"):
             session(master=f"{scheme}://127.0.0.1:{port}")

@@ -125,7 +125,7 @@ async def test_a_task_that_is_tried_again_brings_its_rows_once(
         yield from batches
         if not flag.exists():
             flag.touch()
-            raise RuntimeError("after all rows were handed on")
+            raise RuntimeError("after all rows were staged")
 
     rows = spark.range(40, numPartitions=2).selectExpr("'send' AS type", "concat('job-', id) AS job_id")
     write(rows.mapInArrow(fail_once, rows.schema), store_url)

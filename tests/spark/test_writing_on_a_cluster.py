@@ -19,7 +19,7 @@ from pathlib import Path
 
 folder = Path(sys.argv[3])
 
-def slowly(batches):  # so that there is a midst; a task tells when it has handed on some of its rows
+def slowly(batches):  # slow, so that the kill hits the middle; a task reports when it has passed on some rows
     import os, time, uuid
     for batch in batches:
         for start in range(0, batch.num_rows, 50):

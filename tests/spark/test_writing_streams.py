@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Orders:
-    """Files that somebody drops in a folder, of which a stream makes jobs, a batch for each."""
+    """Files dropped into a folder; a stream enqueues jobs from them, one batch per file."""
 
     def __init__(self, spark: "SparkSession", folder: Path, url: str) -> None:
         self._spark = spark
