@@ -152,8 +152,8 @@ async def test_everything_arrives_and_nothing_of_the_source_changes(
     before, workers = await picture(file), await file.list_workers()
     report = await asyncio.to_thread(move, file, database, while_live=True)
     after = await picture(database)
-    for what, told in before.items():
-        assert after[what] == told, what
+    for what, reported in before.items():
+        assert after[what] == reported, what
     assert await picture(file) == before
     assert await file.list_workers() == workers
     assert report.begun is Begun.FRESH
@@ -251,12 +251,12 @@ def bring_workers(file: SQLiteStore, url: str) -> None:
 
 def test_twenty_thousand_jobs_take_a_moment(file: SQLiteBackend, database: PostgresBackend) -> None:
     filled(file, 20_000)
-    told: list[Step] = []
-    report = move(file, database, on_step=told.append)
+    reported: list[Step] = []
+    report = move(file, database, on_step=reported.append)
     print(f"{20_000 / report.seconds:.0f} jobs a second, with {report.inventory.tables['job_events']} events")
     assert report.inventory.jobs == {"default": {"COMPLETED": (5_000, 0), "INITIAL_PENDING": (15_000, 0)}}
-    assert [step.done for step in told] == sorted(step.done for step in told)
-    assert told[-1].done == told[-1].total == sum(report.copied.values()) == 50_000
+    assert [step.done for step in reported] == sorted(step.done for step in reported)
+    assert reported[-1].done == reported[-1].total == sum(report.copied.values()) == 50_000
 
 
 # -- unfinished copies

@@ -157,8 +157,8 @@ async def test_nothing_but_the_follower_waits_for_an_open_transaction(backend: B
                 assert [job.id for job in await other.dequeue_jobs("w")] == ["b"]  # the capacity
                 assert (await other.count_jobs())[JobStatus.COMPLETED] == 1
             assert await read_on(backend, before) == []
-    told = await read_until(backend, 4, before)
-    assert [(event.job_id, event.event) for event in told] == [
+    reported = await read_until(backend, 4, before)
+    assert [(event.job_id, event.event) for event in reported] == [
         ("a", "job.active"),
         ("a", "job.cancelling"),
         ("a", "job.completed"),
@@ -286,9 +286,9 @@ async def test_a_jobs_events_are_in_order_even_if_the_later_one_is_of_the_older_
             await other.cancel_jobs(job_ids=["c"])
         async with held_up_at_its_second_job(backend.delete_jobs(job_ids=["a", "b", "c"]), postgres_url, "b"):
             await other.append_log("c", "a last word")
-    told = await read_until(backend, 3 + 3 + 1 + 3 + 1 + 3, limit=1)
-    assert out_of_order(told) == []
-    assert [event.event for event in told if event.job_id == "c"] == [
+    reported = await read_until(backend, 3 + 3 + 1 + 3 + 1 + 3, limit=1)
+    assert out_of_order(reported) == []
+    assert [event.event for event in reported if event.job_id == "c"] == [
         "job.added",
         "job.active",
         "job.cancelling",
@@ -381,8 +381,8 @@ async def test_a_follower_sees_every_event_of_several_writers_exactly_once(
         stored = connection.execute("SELECT job_id, job_seq, queue FROM longshore.job_events").fetchall()
     while len(followed) + sum(map(len, of_queue.values())) < 2 * len(stored):
         await follow()
-    told = [(event.job_id, event.job_seq, event.queue) for event in followed]
-    assert sorted(told) == sorted(stored)
+    reported = [(event.job_id, event.job_seq, event.queue) for event in followed]
+    assert sorted(reported) == sorted(stored)
     assert out_of_order(followed) == []
     for queue, seen in of_queue.items():
         assert [event for event in followed if event.queue == queue] == seen

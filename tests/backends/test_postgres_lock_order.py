@@ -39,7 +39,7 @@ def deadlocks(url: str) -> int:
     return int(found[0])
 
 
-async def told(verb: Awaitable[object]) -> None:
+async def done_or_refused(verb: Awaitable[object]) -> None:
     """Done or rejected, the answer is about the job."""
     with suppress(InvalidTransition, DuplicateJob, JobNotFound, LeaseLost):
         await verb
@@ -92,7 +92,7 @@ async def test_cancelling_retrying_and_sweeping_never_deadlock_with_claims_under
             chance.shuffle(outcomes)
             _, held = await backend.settle_and_dequeue(outcomes, name, (), 20, queues=queues, lease=10)
         for job in held[::2]:
-            await told(backend.complete_job(job.id, lease=job.lease))
+            await done_or_refused(backend.complete_job(job.id, lease=job.lease))
 
     async def cancels(backend: Backend, chance: Random) -> None:
         for _ in range(4):
@@ -102,10 +102,10 @@ async def test_cancelling_retrying_and_sweeping_never_deadlock_with_claims_under
 
     async def meddles(backend: Backend, chance: Random) -> None:
         for job_id in chance.sample(ids, 8):
-            await told(backend.retry_job(job_id))
-            await told(backend.promote_job(job_id))
+            await done_or_refused(backend.retry_job(job_id))
+            await done_or_refused(backend.promote_job(job_id))
         for job_id in chance.sample(ids, 4):
-            await told(backend.delete_jobs(job_ids=[job_id]))
+            await done_or_refused(backend.delete_jobs(job_ids=[job_id]))
 
     async def sweeps(backend: Backend, chance: Random) -> None:
         await backend.reclaim_expired_leases()

@@ -270,19 +270,19 @@ async def test_a_truncated_answer_is_an_error_or_is_retried_and_never_accepted(
     proxy: TcpProxy, direct: Backend, clock: HeldClock, proving: bool
 ) -> None:
     most = 1_500 if proving else 60
-    told: list[str] = []
+    reported: list[str] = []
     async with through(proxy, clock) as backend:
         await backend.count_jobs()
         for number in range(most):
             proxy.bytes_left = number * (1 if proving else 23)
             try:
-                told += [await backend.enqueue_job(Job(id=f"j{number}", type="t"))]
-                told += [job.id for job in await backend.dequeue_jobs("w", lease=None)]
+                reported += [await backend.enqueue_job(Job(id=f"j{number}", type="t"))]
+                reported += [job.id for job in await backend.dequeue_jobs("w", lease=None)]
             except BackendUnavailable:
                 continue
         proxy.bytes_left = None
     jobs, history = await audit(direct, clock)
-    assert set(told) <= {job.id for job in jobs}
+    assert set(reported) <= {job.id for job in jobs}
     print(f"{most} cuts, {len(jobs)} jobs, {history.events} events")
 
 

@@ -37,6 +37,6 @@ async def test_an_earlier_transaction_records_a_job_after_a_later_one(postgres_u
             await other.cancel_jobs(job_ids=["c"])
             in_the_way.rollback()
         await settling
-        told = [event for event in await read_until(backend, 10) if event.job_id == "c"]
-        assert [event.job_seq for event in told] == [1, 2, 3, 4]
-        assert [event.event for event in told][2:] == ["job.cancelling", "job.completed"]
+        reported = [event for event in await read_until(backend, 10) if event.job_id == "c"]
+        assert [event.job_seq for event in reported] == [1, 2, 3, 4]
+        assert [event.event for event in reported][2:] == ["job.cancelling", "job.completed"]

@@ -75,7 +75,7 @@ async def test_concurrent_schedulers_create_one_job_per_occurrence(
     print(f"{rounds} rounds of {RIVALS} schedulers, {history.events} events")
 
 
-async def told(verb: Awaitable[object]) -> None:
+async def done_or_refused(verb: Awaitable[object]) -> None:
     """Done or rejected, the answer is about the job."""
     with suppress(InvalidTransition, DuplicateJob, JobNotFound):
         await verb
@@ -93,7 +93,7 @@ async def test_bulk_operations_claims_and_settlements_on_the_same_jobs_never_rep
 
     async def retries(backend: Backend, chance: Random) -> None:
         for job_id in chance.sample(ids, 10):
-            await told(backend.retry_job(job_id))
+            await done_or_refused(backend.retry_job(job_id))
 
     async def cancels(backend: Backend, chance: Random) -> None:
         if chance.random() < 0.5:
@@ -118,10 +118,10 @@ async def test_bulk_operations_claims_and_settlements_on_the_same_jobs_never_rep
 
     async def tidies(backend: Backend, chance: Random) -> None:
         await backend.reclaim_expired_leases()
-        await told(backend.delete_jobs(tags=[chance.choice(tags)]))
+        await done_or_refused(backend.delete_jobs(tags=[chance.choice(tags)]))
         for job_id in chance.sample(ids, 15):
-            await told(backend.delete_jobs(job_ids=[job_id]))
-            await told(backend.enqueue_job(Job(id=job_id, type="t", tags=[chance.choice(tags)])))
+            await done_or_refused(backend.delete_jobs(job_ids=[job_id]))
+            await done_or_refused(backend.enqueue_job(Job(id=job_id, type="t", tags=[chance.choice(tags)])))
 
     everything = (retries, cancels, works, works, renews, tidies)
     for number in range(rounds):

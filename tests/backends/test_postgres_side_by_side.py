@@ -79,9 +79,9 @@ async def test_a_failed_claim_reports_what_was_settled(postgres_url: str) -> Non
         (a,) = await backend.dequeue_jobs("w", limit=2)
         with psycopg.connect(postgres_url) as claiming:
             claiming.execute(LockSpaces("longshore").statements({"default": Hold.SLOTS}))
-            with pytest.raises(ClaimFailed, match="1 jobs are settled, but the claim after them failed") as told:
+            with pytest.raises(ClaimFailed, match="1 jobs are settled, but the claim after them failed") as reported:
                 await backend.settle_and_dequeue([Outcome("a", a.lease)], "w", limit=2)
-        assert told.value.report.settled == {"a": S.COMPLETED}
+        assert reported.value.report.settled == {"a": S.COMPLETED}
         assert await claimed(backend) == ["b"]
 
 
@@ -117,8 +117,10 @@ async def test_a_job_let_in_side_by_side_with_its_claim_does_not_start_before_th
         assert later is not None
         assert b.assigned_at < later
         assert [a, b] == [await backend.get_job("a"), await backend.get_job("b")]
-        told = {event.job_id: event.occurred_at for event in await backend.read_events() if event.event == "job.active"}
-        assert told == {"a": later, "b": b.assigned_at}
+        reported = {
+            event.job_id: event.occurred_at for event in await backend.read_events() if event.event == "job.active"
+        }
+        assert reported == {"a": later, "b": b.assigned_at}
 
 
 async def test_storing_a_dependent_of_a_running_job_holds_up_neither_its_renewal_nor_that_of_others(

@@ -102,8 +102,8 @@ async def test_the_actor_is_sent_to_a_server_without_tokens(remote: Backend, sto
         await remote.set_limits("mail", running=3)
         await remote.enqueue_job(new_job("a"))
     await remote.resume_queue("mail")
-    told = [(event.event, event.actor) for event in await store.read_events()]
-    assert told == [
+    reported = [(event.event, event.actor) for event in await store.read_events()]
+    assert reported == [
         ("queue.paused", "cli:björn"),
         ("queue.changed", "cli:björn"),
         ("job.added", "cli:björn"),
@@ -215,9 +215,9 @@ async def test_a_caller_without_read_scope_learns_that_the_ids_are_most_likely_i
         proxy.lost_answer = ANSWERED
         with pytest.raises(
             DuplicateJob, match=r"this call, whose first answer was lost.*scope read can check it: 'a'"
-        ) as told:
+        ) as reported:
             await remote.enqueue_job(new_job("a"))
-    assert told.value.job_ids == ["a"]
+    assert reported.value.job_ids == ["a"]
     assert len(await history(store, "a")) == 1
 
 
@@ -312,8 +312,8 @@ async def test_a_missing_server_is_reported_within_a_bounded_time() -> None:
         with pytest.raises(BackendUnavailable) as caught:
             await remote.count_jobs()
         assert "127.0.0.1:9" in str(caught.value)
-        for told in (str(caught.value), repr(caught.value), repr(remote), repr(vars(remote))):
-            assert "very secret" not in told
+        for reported in (str(caught.value), repr(caught.value), repr(remote), repr(vars(remote))):
+            assert "very secret" not in reported
 
 
 @asynccontextmanager
@@ -365,7 +365,7 @@ _A_JOB = b'{"id": 7, "type": "x", "queue": "default", "status": "RUNNING", "payl
 
 
 @pytest.mark.parametrize(
-    ("told", "call"),
+    ("reported", "call"),
     [
         (b'{"id": 7}', lambda remote: remote.enqueue_job(new_job("a"))),
         (b'{"ids": [7]}', lambda remote: remote.enqueue_jobs([new_job("a")])),
@@ -377,21 +377,23 @@ _A_JOB = b'{"id": 7, "type": "x", "queue": "default", "status": "RUNNING", "payl
     ids=lambda each: each.decode() if isinstance(each, bytes) else "",
 )
 async def test_an_answer_of_another_kind_than_was_asked_for_is_not_believed(
-    told: bytes, call: Callable[[Backend], Awaitable[object]]
+    reported: bytes, call: Callable[[Backend], Awaitable[object]]
 ) -> None:
-    answer = b"HTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told)
+    answer = b"HTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nContent-Length: %d\r\n\r\n%s" % (len(reported), reported)
     async with answering(answer) as address, connect(address, wait_seconds=0.1) as remote:
         with pytest.raises(BackendUnavailable, match=r"not (a Longshore answer|from Longshore)"):
             await call(remote)
 
 
 async def test_an_answer_in_pieces_and_one_that_is_announced_are_understood() -> None:
-    told = b'{"counts":{"DEAD":7}}'
+    reported = b'{"counts":{"DEAD":7}}'
     chunked = (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nLongshore-Mark: s.1\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
-    chunked += b"".join(b"%x;note=1\r\n%s\r\n" % (len(part), part) for part in (told[:5], told[5:])) + b"0\r\n\r\n"
-    until_the_end = b"HTTP/1.0 200 OK\r\nLongshore-Mark: s.1\r\n\r\n" + told
+    chunked += (
+        b"".join(b"%x;note=1\r\n%s\r\n" % (len(part), part) for part in (reported[:5], reported[5:])) + b"0\r\n\r\n"
+    )
+    until_the_end = b"HTTP/1.0 200 OK\r\nLongshore-Mark: s.1\r\n\r\n" + reported
     for answer in (chunked, until_the_end):
         async with answering(answer) as address, connect(address) as remote:
             assert await remote.count_jobs() == {S.DEAD: 7}
@@ -606,9 +608,9 @@ def test_an_error_crosses_with_its_class_its_words_and_what_it_carries(error: Lo
 
 
 def test_every_error_of_the_table_is_known_on_the_other_side_or_the_servers_own() -> None:
-    told_otherwise = {errors.QueueClosed, LongshoreError}  # for a client both mean that the server cannot be used
+    other_errors = {errors.QueueClosed, LongshoreError}  # for a client both mean that the server cannot be used
     for kind, row in TABLE.items():
-        if kind not in told_otherwise and not kind.__module__.startswith("longshore.server"):
+        if kind not in other_errors and not kind.__module__.startswith("longshore.server"):
             assert KNOWN[row.name] is kind
 
 
@@ -622,17 +624,17 @@ async def test_fields_of_a_newer_server_are_ignored(store: Backend) -> None:
         (SCHEDULES, await store.get_schedules()),
     ]
     for form, known in cases:
-        told = json.loads(json.dumps(form.write("answer", known)))
-        for record in told if isinstance(told, list) else [told]:
+        reported = json.loads(json.dumps(form.write("answer", known)))
+        for record in reported if isinstance(reported, list) else [reported]:
             record["mood"] = "serene"
-        assert form.read("answer", told) == known
+        assert form.read("answer", reported) == known
 
 
 # -- a remote worker
 
 
 async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, store: Backend) -> None:
-    gate, told = Gate(), list[str]()
+    gate, reported = Gate(), list[str]()
 
     async def process(job: RunningJob) -> str:
         await job.update_progress(0.5)
@@ -642,7 +644,7 @@ async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, sto
         return f"{job.data} done"
 
     queue = Queue(remote)
-    queue.on("job.completed", lambda event: told.append(str(event.job_id)))
+    queue.on("job.completed", lambda event: reported.append(str(event.job_id)))
     async with working(queue, process, concurrency=4):
         await Queue(store).add("x", {"n": 1}, job_id="a")  # from another process: the worker is woken over the network
         await gate.has_begun()
@@ -651,7 +653,7 @@ async def test_a_worker_over_http_does_what_any_worker_does(remote: Backend, sto
         assert [line.message for line in await remote.read_logs("a")] == ["at work"]
         gate.open.set()
         assert (await comes_to(store, "a", S.COMPLETED)).result == b"\"{'n': 1} done\""
-        await until(lambda: told == ["a"])
+        await until(lambda: reported == ["a"])
 
 
 async def test_a_listener_over_http_gets_the_job_and_its_result(remote: Backend, store: Backend) -> None:
@@ -706,9 +708,9 @@ async def test_a_worker_survives_a_network_that_fails_repeatedly(
             await until(goes_on)
         await all_come_to(store, S.COMPLETED, count=60)
     for number in range(60):
-        told = [event.event for event in await history(store, f"job {number}")]
-        assert told.count("job.completed") == 1
-        assert told.count("job.failed") == 0
+        reported = [event.event for event in await history(store, f"job {number}")]
+        assert reported.count("job.completed") == 1
+        assert reported.count("job.failed") == 0
 
 
 async def test_a_server_that_is_gone_for_a_while_is_waited_for(store: Backend, server: RemoteServer) -> None:

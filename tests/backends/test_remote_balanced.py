@@ -114,12 +114,12 @@ async def test_what_one_server_has_done_no_other_does_once_more(
         for _ in range(answers_before):
             await far.now()
         robin.lost_answers_to, robin.losses = b"POST /v1/store/run_schedule", losses
-        told: list[str] = []
+        reported: list[str] = []
         with suppress(BackendUnavailable):  # the error says that the result is unknown
-            told = [(await far.run_schedule("pay")).id]
+            reported = [(await far.run_schedule("pay")).id]
         stored = [job.id for job in (await store.list_jobs(JobFilter(queues=["bills"]))).items]
         assert len(stored) <= 1
-        assert told in ([], stored)
+        assert reported in ([], stored)
 
 
 @pytest.mark.parametrize("answers_before", [1, 2])

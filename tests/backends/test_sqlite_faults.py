@@ -170,17 +170,17 @@ def test_an_error_at_any_write_or_sync_is_never_acknowledged(
 
 
 async def test_after_one_error_the_same_backend_continues(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     with breaking(apsw.IOError, 130) as disk:
         async with SQLiteBackend(tmp_path / "jobs.db", vfs="breaking") as backend:
             for number in range(30):
                 try:
                     await backend.enqueue_job(Job(id=f"j{number}", type="t"))
                 except BackendUnavailable as error:
-                    told.append(str(error))
+                    reported.append(str(error))
         assert disk.calls > 130
-    assert len(told) == 1
-    assert "the disk reports an error" in told[0]
+    assert len(reported) == 1
+    assert "the disk reports an error" in reported[0]
     async with SQLiteBackend(tmp_path / "jobs.db") as backend:
         await audit(backend)
 
@@ -383,7 +383,7 @@ async def test_a_foreign_or_damaged_file_is_rejected_and_not_changed(damage: str
             except BackendUnavailable as refusal:
                 refusals.append(str(refusal))
     assert refusals, "nothing was refused"
-    assert all(str(path) in told and words in told for told in refusals), refusals
+    assert all(str(path) in reported and words in reported for reported in refusals), refusals
     if damage != "cut in half":  # where a part can be read, calls on that part may succeed
         assert len(refusals) == len(calls)
         assert state() == before
@@ -395,7 +395,7 @@ def test_flipped_bytes_are_reported_with_a_clear_error_or_do_no_harm(tmp_path: P
     path = tmp_path / "jobs.db"
     asyncio.run(fill(path, 100))
     whole = path.read_bytes()
-    told = 0
+    reported = 0
 
     async def use(damaged_path: Path) -> int:
         refused = 0
@@ -426,12 +426,12 @@ def test_flipped_bytes_are_reported_with_a_clear_error_or_do_no_harm(tmp_path: P
         one = tmp_path / f"{number}.db"
         one.write_bytes(image)
         try:
-            told += asyncio.run(use(one)) > 0
+            reported += asyncio.run(use(one)) > 0
         except Exception as error:
             raise AssertionError(f"seed {seed + number}: {error!r} reached the caller") from error
         assert one.stat().st_size >= len(whole) // 2
-    print(f"{told} reported, seed {seed}")
-    assert told
+    print(f"{reported} errors reported, seed {seed}")
+    assert reported
 
 
 async def test_a_store_can_be_opened_while_another_process_migrates_it(

@@ -117,8 +117,8 @@ def test_doctor_and_the_first_open_report_a_file_system_with_a_risk(
         asyncio.run(use())
         asyncio.run(use())
     assert [f"is on {kind}" in message and risk in message for message in caplog.messages] == [True]
-    told = json.loads(longshore("doctor", "--json", "--url", url).out)
-    (found,) = [one for one in told["findings"] if one["check"] == "file system"]
+    reported = json.loads(longshore("doctor", "--json", "--url", url).out)
+    (found,) = [one for one in reported["findings"] if one["check"] == "file system"]
     assert found["level"] == "warning"
     assert kind in found["found"]
     assert risk in found["found"]

@@ -102,6 +102,6 @@ def test_a_store_and_memory_agree_on_a_long_random_walk(
         found = walk(open_store, steps)
         if found is not None:
             fewer = fewest(open_store, steps, found[0], tries=400 if PROVING else 60)
-            wrong, told = walk(open_store, fewer) or found
-            pytest.fail(f"seed {seed + PARTS * number + part}: {wrong}\n\nafter\n  " + "\n  ".join(told))
+            wrong, reported = walk(open_store, fewer) or found
+            pytest.fail(f"seed {seed + PARTS * number + part}: {wrong}\n\nafter\n  " + "\n  ".join(reported))
     print(f"{extent.walks} walks of {extent.walk_steps} steps, from seed {seed + part}")

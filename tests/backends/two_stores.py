@@ -191,8 +191,8 @@ def brief(value: Any) -> str:
         return f"Outcome({value.job_id!r}, {brief(value.lease)}, {value.verb!r}, retry_at={value.retry_at})"
     if isinstance(value, Job):
         plain = Job(id="", type="")
-        told = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
-        return f"Job({', '.join(f'{n}={v!r}' for n, v in told.items() if v != getattr(plain, n))})"
+        reported = {spec.name: getattr(value, spec.name) for spec in dataclasses.fields(value)}
+        return f"Job({', '.join(f'{n}={v!r}' for n, v in reported.items() if v != getattr(plain, n))})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {brief(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
@@ -241,7 +241,7 @@ class TwoStores:
         self.second = open_store(self.clock)
         self.stores: tuple[Backend, Backend] = (MemoryBackend(self.clock), self.second.backend)
         self.uids = Uids()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.history = History()
         self.cursors: list[dict[str, str | None]] = [dict.fromkeys(QUEUES), dict.fromkeys(QUEUES)]
         self.known: dict[int, Job] = {}
@@ -306,7 +306,7 @@ class TwoStores:
 
     def ask(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         """Like `look`, for a call that may change something: it is judged by its events."""
-        self.told.append(f"{verb} {', '.join(map(brief, args))} {brief(kwargs) if kwargs else ''}")
+        self.reported.append(f"{verb} {', '.join(map(brief, args))} {brief(kwargs) if kwargs else ''}")
         self.give_to_both(verb, args, kwargs)
         written = [self.read_on(0), self.read_on(1, self.second.events_written())]
         self.uids.learn(*written)
@@ -740,7 +740,7 @@ class TwoStores:
     def time_passes(self, chance: Random) -> None:
         days = chance.choice((1, 8, 31)) if rarely(chance) and rarely(chance) else 0
         by = timedelta(days=days, seconds=chance.choice((1, SHORT, 10, 31, LONG)))
-        self.told.append(f"clock.advance({by!r})")
+        self.reported.append(f"clock.advance({by!r})")
         self.clock.advance(by)
 
     @step(1)
@@ -863,7 +863,7 @@ def walk(open_store: OpenStore, steps: Iterable[tuple[str, int]]) -> tuple[str, 
             stores.happen(name, Random(seed))
         stores.finish()
     except AssertionError as error:
-        return str(error), stores.told
+        return str(error), stores.reported
     finally:
         stores.close()
     return None
@@ -878,8 +878,8 @@ def random_steps(seed: int, count: int) -> list[tuple[str, int]]:
 def fewest(open_store: OpenStore, steps: list[tuple[str, int]], wrong: str, tries: int) -> list[tuple[str, int]]:
     """Fewer steps with the same failure: halves, quarters and so on are left out while it still fails."""
 
-    def kind(told: str) -> str:
-        return "".join(letter for letter in told[:24] if letter.isalpha())
+    def kind(reported: str) -> str:
+        return "".join(letter for letter in reported[:24] if letter.isalpha())
 
     size = len(steps) // 2
     while size and tries:

@@ -60,7 +60,7 @@ WITH real AS (
         sum(CASE WHEN status IN {_ELIGIBLE} AND NOT blocked THEN 1 ELSE 0 END) AS in_line
     FROM jobs WHERE concurrency_key IS NOT NULL GROUP BY queue, concurrency_key
 ),
-told AS (
+reported AS (
     SELECT real.*, coalesce(k.running_count, 0) - %(noted)s AS kept_holding, %(noted)s AS noted, k.window_ends_at,
         q.per_key, q.key_rate_count
     FROM real JOIN queues AS q ON q.name = real.queue
@@ -68,9 +68,9 @@ told AS (
     WHERE q.per_key IS NOT NULL OR q.key_rate_count IS NOT NULL
 )
 SELECT 'key ' || key || ' of ' || queue || ': holding ' || kept_holding || ' kept, ' || holding || ' real'
-FROM told WHERE kept_holding <> holding
+FROM reported WHERE kept_holding <> holding
 UNION ALL
-SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || blocked || ' blocked jobs' FROM told
+SELECT 'key ' || key || ' of ' || queue || ' has free slots and strands ' || blocked || ' blocked jobs' FROM reported
 WHERE blocked > 0 AND window_ends_at IS NULL AND noted = 0 -- the next claim applies noted slots
     -- the free slots under a rate are unknown here, but not 0: a full key would have a window end
     AND in_line < %(least)s(

@@ -152,17 +152,17 @@ def test_an_event_that_is_no_transition_has_no_statuses_and_changes_no_status() 
 
 
 @pytest.mark.parametrize(
-    ("run_at", "told"),
+    ("run_at", "reported"),
     [(None, "job.promoted"), (NOW - 1, "job.promoted"), (NOW, "job.promoted"), (NOW + 1, "job.delayed")],
 )
 def test_an_eligible_job_is_recorded_as_delayed_if_it_must_wait_and_as_promoted_if_not(
-    run_at: int | None, told: str
+    run_at: int | None, reported: str
 ) -> None:
     # M-EV-08 M-EV-09 X-90
     change = Change(record_in(S.FAILED_RETRY, run_at=run_at), NOW)
     change.add_delayed_or_promoted()
-    assert [event.event for event in change.events] == [told]
-    if told == "job.delayed":
+    assert [event.event for event in change.events] == [reported]
+    if reported == "job.delayed":
         assert change.events[0].detail == json.dumps({"until": run_at})
 
 

@@ -51,25 +51,25 @@ def test_a_steady_clock_follows_the_machine_forward() -> None:
 @pytest.mark.parametrize("step", [1, SECOND, 2 * SECOND])
 def test_a_small_step_back_is_waited_out_and_not_reported(step: int) -> None:
     #
-    told: list[int] = []
-    clock = SteadyClock(reading(NOW, NOW - step, NOW - 1, NOW + 1), told.append)
+    reported: list[int] = []
+    clock = SteadyClock(reading(NOW, NOW - step, NOW - 1, NOW + 1), reported.append)
     assert [clock.micros() for _ in range(4)] == [NOW, NOW, NOW, NOW + 1]
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize("step", [2 * SECOND + 1, 3600 * SECOND, NOW])
 def test_a_larger_step_back_is_adopted_and_reported_once(step: int) -> None:
-    told: list[int] = []
-    clock = SteadyClock(reading(NOW, NOW - step, NOW - step, NOW - step + 1), told.append)
+    reported: list[int] = []
+    clock = SteadyClock(reading(NOW, NOW - step, NOW - step, NOW - step + 1), reported.append)
     assert [clock.micros() for _ in range(4)] == [NOW, NOW - step, NOW - step, NOW - step + 1]
-    assert told == [step]
+    assert reported == [step]
 
 
 def test_small_steps_back_that_add_up_are_measured_from_the_latest_time_shown() -> None:
-    told: list[int] = []
-    clock = SteadyClock(reading(NOW, NOW - 2 * SECOND, NOW - 3 * SECOND), told.append)
+    reported: list[int] = []
+    clock = SteadyClock(reading(NOW, NOW - 2 * SECOND, NOW - 3 * SECOND), reported.append)
     assert [clock.micros() for _ in range(3)] == [NOW, NOW, NOW - 3 * SECOND]
-    assert told == [3 * SECOND]
+    assert reported == [3 * SECOND]
 
 
 def test_a_steady_clock_works_without_a_callback() -> None:
@@ -81,14 +81,14 @@ def test_a_steady_clock_works_without_a_callback() -> None:
 def test_a_steady_clock_goes_back_only_with_a_report_and_is_never_ahead_of_its_readings(
     readings: Sequence[int],
 ) -> None:
-    told: list[int] = []
-    clock = SteadyClock(reading(*readings), told.append)
+    reported: list[int] = []
+    clock = SteadyClock(reading(*readings), reported.append)
     shown: list[int] = []
     for number, read in enumerate(readings, start=1):
-        before = len(told)
+        before = len(reported)
         shown.append(clock.micros())
         went_back = len(shown) > 1 and shown[-1] < shown[-2]
-        assert went_back == (len(told) > before)
+        assert went_back == (len(reported) > before)
         assert read <= shown[-1] <= max(readings[:number])
         assert shown[-1] - read <= SteadyClock.TOLERANCE
 

@@ -24,7 +24,7 @@ def test_a_mapping_gives_each_its_policy_and_keeps_only_what_is_not_usual() -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ("abc", "must be a list of ids or jobs, not str"),
         (5, "must be a list of ids or jobs, not int"),
@@ -34,10 +34,10 @@ def test_a_mapping_gives_each_its_policy_and_keeps_only_what_is_not_usual() -> N
         (["a", Dependency("a", on_failure="stop")], "names 'a' twice, with different policies"),
     ],
 )
-def test_what_names_no_jobs_is_refused(given: Any, told: str) -> None:
+def test_what_names_no_jobs_is_refused(given: Any, reported: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^depends_on") as refused:
         dependencies_from(given, "wait")
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
 
 
 def test_a_dependency_has_a_policy_that_there_is() -> None:

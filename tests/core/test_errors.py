@@ -68,10 +68,10 @@ def test_an_error_carries_its_attributes(error: LongshoreError, attributes: dict
 @pytest.mark.parametrize(("error", "attributes"), EACH, ids=NAMES)
 def test_an_error_says_in_words_what_it_carries(error: LongshoreError, attributes: dict[str, object]) -> None:
     # B-ENQS-10
-    told = str(error)
+    reported = str(error)
     for name, value in attributes.items():
         if name != "reason":
-            assert all(str(part) in told for part in (value if isinstance(value, list) else (value,)))
+            assert all(str(part) in reported for part in (value if isinstance(value, list) else (value,)))
 
 
 def test_the_two_ways_to_lose_a_lease_have_different_messages() -> None:

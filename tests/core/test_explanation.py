@@ -43,8 +43,8 @@ def explained(
     job = Job(id="j", type="t", status=status, queue="mail", **about or {})
     usual: dict[str, Any] = {"eligible_at": NOON, "workers": (worker(),)}
     explanation = explanation_of(Facts(now=NOON, job=job, **usual | facts))
-    told = json.loads(json.dumps(explanation.as_json()))
-    assert [reason["kind"] for reason in told["reasons"]] == list(explanation.kinds)
+    reported = json.loads(json.dumps(explanation.as_json()))
+    assert [reason["kind"] for reason in reported["reasons"]] == list(explanation.kinds)
     assert str(explanation).startswith(f"job j is {status}: ")
     return explanation
 
@@ -160,7 +160,7 @@ def test_a_job_with_nothing_in_its_way_waits_for_a_busy_worker_for_others_or_for
 
 
 @pytest.mark.parametrize(
-    ("known", "told"),
+    ("known", "reported"),
     [
         ({"next_run_at": NOON + MINUTE}, "It fires next at 2026-01-01 12:01:00 UTC"),
         ({"next_run_at": NOON - 2 * MINUTE}, "and has not fired: no scheduler is running. Start one"),
@@ -168,9 +168,9 @@ def test_a_job_with_nothing_in_its_way_waits_for_a_busy_worker_for_others_or_for
         ({"paused": True, "error": "no such zone"}, "It is paused by itself (no such zone); resume it with"),
     ],
 )
-def test_a_schedule_is_no_job_and_says_when_it_makes_one(known: dict[str, Any], told: str) -> None:
+def test_a_schedule_is_no_job_and_says_when_it_makes_one(known: dict[str, Any], reported: str) -> None:
     schedule = Schedule(id="s", job=Job(id="s", type="t"), repeat=Repeat(every=60), **known)
-    assert told in no_job_but_a_schedule("s", schedule, NOON)
+    assert reported in no_job_but_a_schedule("s", schedule, NOON)
     assert no_job_but_a_schedule("s", schedule, NOON).startswith("'s' is a schedule, not a job")
     assert no_job_but_a_schedule("s@x", schedule, NOON).startswith("no job has the id 's@x': the schedule 's' has not")
 
@@ -180,10 +180,14 @@ def test_the_start_is_estimated_as_a_range_from_recent_completions() -> None:
     ends = tuple(NOON - timedelta(seconds=6 * n) for n in range(1, 101))
     [found] = explained(ahead=20, recent_ends=ends).reasons
     assert (found.details["position"], found.details["ahead"]) == (21, 20)
-    told = found.details["estimated_start"]
-    assert (told["completed"], told["window_seconds"], told["jobs_per_second"]) == (100, 600, round(1 / 6, 6))
-    assert told["earliest"] == (NOON + timedelta(seconds=100)).isoformat()
-    assert told["latest"] == (NOON + timedelta(seconds=150)).isoformat()
+    reported = found.details["estimated_start"]
+    assert (reported["completed"], reported["window_seconds"], reported["jobs_per_second"]) == (
+        100,
+        600,
+        round(1 / 6, 6),
+    )
+    assert reported["earliest"] == (NOON + timedelta(seconds=100)).isoformat()
+    assert reported["latest"] == (NOON + timedelta(seconds=150)).isoformat()
     assert "10 jobs a minute" in found.text
 
 

@@ -75,10 +75,10 @@ def test_the_table_has_every_arrow_of_the_hand_written_one_and_no_other() -> Non
     # O-SM-02 O-TR-01 O-TR-02 O-TR-03 O-TR-04 O-TR-06 B-COMP-02 B-COMP-03 B-COMP-04 B-COMP-05 B-FAIL-03 B-FAIL-04
     # B-STOP-02 B-STOP-03 B-STOP-04 B-SWR-02 B-MUS-02 B-MUS-03 B-MUS-04 B-CAN-03 B-CAN-04 B-CAN-05 B-CAN-06 B-ACK-02
     # B-ACK-03 B-MWU-02 B-MWU-03 B-RST-01 X-01 X-07 X-08 X-09
-    told = [(row.source.value, row.target.value, row.verb.name) for row in TRANSITIONS]
-    assert set(told) - ARROWS == set()
-    assert ARROWS - set(told) == set()
-    assert len(told) == len(set(told)), "a transition is listed twice"
+    reported = [(row.source.value, row.target.value, row.verb.name) for row in TRANSITIONS]
+    assert set(reported) - ARROWS == set()
+    assert ARROWS - set(reported) == set()
+    assert len(reported) == len(set(reported)), "a transition is listed twice"
 
 
 def test_a_move_is_legal_exactly_if_the_hand_written_table_has_it() -> None:

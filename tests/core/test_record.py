@@ -95,8 +95,8 @@ def test_a_delay_is_remembered_as_it_was_given() -> None:
 def test_a_new_job_has_no_history_whatever_its_caller_says(field: str) -> None:
     #
     fresh = job_of(record_of(job(), NOW))
-    told = job_of(record_of(job(**{field: HISTORY[field]}), NOW))
-    assert told == fresh
+    reported = job_of(record_of(job(**{field: HISTORY[field]}), NOW))
+    assert reported == fresh
 
 
 def test_a_job_without_a_time_of_creation_was_created_now() -> None:

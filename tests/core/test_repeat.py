@@ -78,7 +78,7 @@ def test_an_odd_repeat_is_refused_by_name_when_it_is_written(odd: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("cron", "told"),
+    ("cron", "reported"),
     [
         ("0 0 30 2 *", "'30' is not a valid day of month, in the month 2"),
         ("0 25 * * *", "'25' is not a valid hour"),
@@ -87,7 +87,7 @@ def test_an_odd_repeat_is_refused_by_name_when_it_is_written(odd: dict[str, Any]
         ("x 2 * * *", "'x' is not a valid minute"),
     ],
 )
-def test_an_invalid_cron_expression_is_rejected_with_the_field(cron: str, told: str) -> None:
+def test_an_invalid_cron_expression_is_rejected_with_the_field(cron: str, reported: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Repeat(cron=cron)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)

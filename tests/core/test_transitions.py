@@ -151,7 +151,7 @@ def test_a_new_job_gets_its_sort_key_and_an_event_without_a_previous_status() ->
 
 
 @pytest.mark.parametrize(
-    ("status", "deps_left", "run_at", "lands_in", "told"),
+    ("status", "deps_left", "run_at", "lands_in", "reported"),
     [
         (S.INITIAL_PENDING, 0, NOW, S.INITIAL_PENDING, ["job.added"]),
         (S.INITIAL_PENDING, 0, NOW + 1, S.INITIAL_PENDING, ["job.added", "job.delayed"]),
@@ -163,18 +163,18 @@ def test_a_new_job_gets_its_sort_key_and_an_event_without_a_previous_status() ->
     ],
 )
 def test_a_new_job_lands_where_its_dependencies_and_its_time_say(
-    status: S, deps_left: int, run_at: int | None, lands_in: S, told: list[str]
+    status: S, deps_left: int, run_at: int | None, lands_in: S, reported: list[str]
 ) -> None:
     # M-TR-02 M-TR-03 M-EV-08 O-ST-01
     record = new_record(status=status, deps_left=deps_left, run_at=run_at)
     events = arrived(record)
     assert record.status is lands_in
-    assert [event.event for event in events] == told
-    assert [event.job_seq for event in events] == list(range(1, len(told) + 1))
+    assert [event.event for event in events] == reported
+    assert [event.job_seq for event in events] == list(range(1, len(reported) + 1))
     assert events[0].to_status is lands_in
-    if told[-1] == "job.waiting_children":
+    if reported[-1] == "job.waiting_children":
         assert detail(events[1]) == {"waiting_for": 2}
-    if told[-1] == "job.delayed":
+    if reported[-1] == "job.delayed":
         assert detail(events[1]) == {"until": run_at}
 
 
@@ -187,15 +187,16 @@ def test_an_accepted_job_with_open_dependencies_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_at", "told"), [(None, ["job.accepted"]), (NOW, ["job.accepted"]), (NOW + 1, ["job.accepted", "job.delayed"])]
+    ("run_at", "reported"),
+    [(None, ["job.accepted"]), (NOW, ["job.accepted"]), (NOW + 1, ["job.accepted", "job.delayed"])],
 )
 def test_an_accepted_job_is_recorded_as_delayed_only_if_its_run_at_is_in_the_future(
-    run_at: int | None, told: list[str]
+    run_at: int | None, reported: list[str]
 ) -> None:
     # M-TR-02 M-EV-08
     change = done(record_in(S.CREATED, run_at=run_at), "ACCEPT")
     assert change.record.status is S.INITIAL_PENDING
-    assert names(change) == told
+    assert names(change) == reported
 
 
 def test_a_job_whose_dependencies_are_complete_joins_the_line_or_waits_for_its_time() -> None:

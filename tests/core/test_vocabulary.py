@@ -50,8 +50,8 @@ def test_the_table_here_speaks_of_every_status_and_every_vocabulary() -> None:
 @pytest.mark.parametrize(("status", "due"), WORDS)
 def test_each_system_has_its_word_for_a_status_due_or_not(status: str, due: bool) -> None:
     # T-ST-01 T-ST-02 T-ST-03 T-ST-04 M-STS-01 M-STS-02 M-STS-03 M-STS-04 M-STS-05 M-STS-06 O-ST-03 O-ST-07 X-104
-    told = tuple(word_for(JobStatus(status), vocabulary, due=due) for vocabulary in VOCABULARIES)
-    assert told == WORDS[status, due]
+    reported = tuple(word_for(JobStatus(status), vocabulary, due=due) for vocabulary in VOCABULARIES)
+    assert reported == WORDS[status, due]
 
 
 def test_a_job_is_taken_for_due_unless_said_otherwise() -> None:
