@@ -13,18 +13,18 @@ from typing import Any, Self
 from urllib.parse import quote
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30
+TIMEOUT = 30
 """Seconds to wait for a line of output before the test fails."""
 
 Line = tuple[str, list[Any]]
 
 
 class StartedProcess:
-    """One process; its lines of output are collected in `told` and in its group."""
+    """One process; its lines of output are collected in `output` and in its group."""
 
     def __init__(self, processes: ProcessGroup, program: str, role: str, url: str, name: str, *more: str) -> None:
         self.name = name
-        self.told: list[Line] = []
+        self.output: list[Line] = []
         self._processes = processes
         command = [sys.executable, "-m", f"tests.processes.{program}", role, url, name, *more]
         self.process = subprocess.Popen(
@@ -32,21 +32,21 @@ class StartedProcess:
         )
         self._errors: list[str] = []
         self._readers = [
-            threading.Thread(target=self._hear, daemon=True),
-            threading.Thread(target=self._hear_errors, daemon=True),
+            threading.Thread(target=self._read, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
         ]
         for reader in self._readers:
             reader.start()
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for text in self.process.stdout:
             what, *values = json.loads(text)
-            self.told.append((what, values))
+            self.output.append((what, values))
             self._processes.lines.put((self, what, values))
         self._processes.lines.put((self, "over", []))
 
-    def _hear_errors(self) -> None:
+    def _read_errors(self) -> None:
         assert self.process.stderr is not None
         self._errors += list(self.process.stderr)
 
@@ -59,17 +59,17 @@ class StartedProcess:
         """Send it a signal."""
         self.process.send_signal(number)
 
-    def dismiss(self) -> None:
+    def finish(self) -> None:
         """Close its input, so that it finishes its current work."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.wait() == 0, "".join(self._errors) + str(self.told[-3:])
+        assert self.wait() == 0, "".join(self._errors) + str(self.output[-3:])
 
     def wait(self) -> int:
         """Return its exit code after its output was read to the end."""
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT)
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(TIMEOUT)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -80,9 +80,9 @@ class StartedProcess:
         """Return what it wrote to stderr, after its end."""
         return "".join(self._errors)
 
-    def heard(self, what: str) -> list[list[Any]]:
+    def lines_of(self, what: str) -> list[list[Any]]:
         """Return its lines of one kind."""
-        return [values for kind, values in self.told if kind == what]
+        return [values for kind, values in self.output if kind == what]
 
 
 class ProcessGroup:
@@ -91,23 +91,23 @@ class ProcessGroup:
     def __init__(self, store: Path | str) -> None:
         """Use a file of SQLite, or the store at a URL."""
         self.url = store if isinstance(store, str) else f"sqlite:///{quote(str(store))}"
-        self.hands: list[StartedProcess] = []
+        self.started_processes: list[StartedProcess] = []
         self.lines: queue.Queue[tuple[StartedProcess, str, list[Any]]] = queue.Queue()
 
-    def hire(
+    def start_process(
         self, role: str, name: str, *more: str, url: str | None = None, program: str = "store_process"
     ) -> StartedProcess:
         """Start one more process, on the group's store or another URL of it."""
-        self.hands.append(StartedProcess(self, program, role, url or self.url, name, *more))
-        return self.hands[-1]
+        self.started_processes.append(StartedProcess(self, program, role, url or self.url, name, *more))
+        return self.started_processes[-1]
 
     def next_line(self) -> tuple[StartedProcess, str, list[Any]]:
         """Return the next line of any process."""
-        return self.lines.get(timeout=PATIENCE)
+        return self.lines.get(timeout=TIMEOUT)
 
-    def heard(self, what: str) -> list[list[Any]]:
+    def lines_of(self, what: str) -> list[list[Any]]:
         """Return the lines of one kind of all processes."""
-        return [values for hand in self.hands for values in hand.heard(what)]
+        return [values for started_process in self.started_processes for values in started_process.lines_of(what)]
 
     def __enter__(self) -> Self:
         return self
@@ -115,5 +115,5 @@ class ProcessGroup:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
-        for hand in self.hands:
-            hand.kill()
+        for started_process in self.started_processes:
+            started_process.kill()

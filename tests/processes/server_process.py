@@ -18,15 +18,15 @@ from longshore.server.uvicorn_server import ApiServer
 def dies_between_the_steps(backend: Backend, chance: Random) -> None:
     """Kill the process at one of its next calls: jobs are stored and not accepted, or accepted without an answer."""
     accept = backend.accept_jobs
-    patience = chance.randint(3, 40)
+    remaining = chance.randint(3, 40)
 
     async def accept_jobs(job_ids: Sequence[str]) -> None:
-        nonlocal patience
-        patience -= 1
-        if patience == 0 and chance.random() < 0.7:
+        nonlocal remaining
+        remaining -= 1
+        if remaining == 0 and chance.random() < 0.7:
             os.kill(os.getpid(), signal.SIGKILL)
         await accept(job_ids)
-        if patience <= 0:
+        if remaining <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     backend.accept_jobs = accept_jobs  # type: ignore[method-assign]  # the fault under test

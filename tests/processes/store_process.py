@@ -37,7 +37,7 @@ SHORT_LEASE, LONG_LEASE = 3.0, 60.0
 """Leases in seconds: after the short one the jobs of a killed process are reclaimed; the long one never expires."""
 
 
-def tell(what: str, *values: Any) -> None:
+def emit(what: str, *values: Any) -> None:
     """Write one line, unbuffered."""
     os.write(1, (json.dumps([what, *values]) + "\n").encode())
 
@@ -68,8 +68,8 @@ async def enqueue(backend: Backend, name: str, stop: Stop, most: int | None) -> 
             return
         batch = 1 if number % 3 else 4
         ids = [f"{name}-{number}-{place}" for place in range(batch)]
-        tell("trying", ids)
-        tell("enqueued", await backend.enqueue_jobs([Job(id=job_id, type="t", queue="q") for job_id in ids]))
+        emit("trying", ids)
+        emit("enqueued", await backend.enqueue_jobs([Job(id=job_id, type="t", queue="q") for job_id in ids]))
 
 
 async def work(backend: Backend, name: str, stop: Stop, lease: float) -> None:
@@ -83,7 +83,7 @@ async def work(backend: Backend, name: str, stop: Stop, lease: float) -> None:
         if not jobs:
             await backend.wait_for_change(0.05)
             continue
-        tell("claimed", [[job.id, job.epoch] for job in jobs])
+        emit("claimed", [[job.id, job.epoch] for job in jobs])
         verbs = ("complete", "complete", "fail") if number % 7 == 0 else ("complete",) * 3
         outcomes = [
             Outcome(job.id, job.lease, verb, error="now and then" if verb == "fail" else "")  # type: ignore[arg-type]  # one of the verbs
@@ -91,9 +91,9 @@ async def work(backend: Backend, name: str, stop: Stop, lease: float) -> None:
         ]
         report = await backend.settle_jobs(outcomes)
         epochs = {job.id: job.epoch for job in jobs}
-        tell("settled", [[job_id, epochs[job_id], status] for job_id, status in report.settled.items()])
+        emit("settled", [[job_id, epochs[job_id], status] for job_id, status in report.settled.items()])
         for job_id, error in report.refused.items():
-            tell("refused", job_id, epochs[job_id], type(error).__name__)
+            emit("refused", job_id, epochs[job_id], type(error).__name__)
 
 
 async def both(url: str, name: str, stop: Stop) -> None:
@@ -124,7 +124,7 @@ async def insist(stop: Stop, verb: Callable[[], Awaitable[Answer]]) -> Answer | 
         try:
             return await verb()
         except BackendUnavailable as error:
-            tell("unavailable", str(error), process_time(), monotonic())
+            emit("unavailable", str(error), process_time(), monotonic())
             await stop.within(0.1)
     return None
 
@@ -136,13 +136,13 @@ async def add_steadily(backend: Backend, name: str, stop: Stop) -> None:
 
         async def add(number: int = number, tries: Iterator[int] = tries) -> str:
             job = Job(id=f"{name}-{number}-{next(tries)}", type="t", queue="q", idempotency_key=f"{name}-{number}")
-            tell("trying", [job.id])
+            emit("trying", [job.id])
             return await backend.enqueue_job(job)
 
         added = await insist(stop, add)
         if added is None:
             return
-        tell("enqueued", [added])
+        emit("enqueued", [added])
         await stop.within(0.01)
 
 
@@ -175,14 +175,14 @@ class Worker:
             if jobs:
                 await self._do(jobs, 1.5 * self._lease if number % 25 == 24 else 0.02)
             elif jobs is not None:
-                tell("waiting")
+                emit("waiting")
                 waiting = asyncio.create_task(insist(self._stop, lambda: self._backend.wait_for_change(LONG_LEASE)))
                 await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
         stopping.cancel()
 
     async def _do(self, jobs: list[Job], seconds: float) -> None:
-        tell("claimed", [[job.id, job.epoch] for job in jobs])
+        emit("claimed", [[job.id, job.epoch] for job in jobs])
         self._held = {job.id: job.lease for job in jobs if job.lease}
         await self._stop.within(seconds)
         outcomes = [Outcome(job.id, job.lease) for job in jobs if job.id in self._held]
@@ -190,9 +190,9 @@ class Worker:
         self._held = {}
         epochs = {job.id: job.epoch for job in jobs}
         if report is not None:
-            tell("settled", [[job_id, epochs[job_id], status] for job_id, status in report.settled.items()])
+            emit("settled", [[job_id, epochs[job_id], status] for job_id, status in report.settled.items()])
             for job_id, error in report.refused.items():
-                tell("refused", job_id, epochs[job_id], type(error).__name__)
+                emit("refused", job_id, epochs[job_id], type(error).__name__)
 
     async def _renew(self) -> None:
         while not await self._stop.within(self._lease / 4):
@@ -202,13 +202,13 @@ class Worker:
             if renewed is not None and self._held is asked:
                 for job_id in asked.keys() - renewed.keys():
                     del asked[job_id]
-                tell("renewed", sorted(renewed))
+                emit("renewed", sorted(renewed))
 
     async def _reclaim(self) -> None:
         while not await self._stop.within(self._sweep):
             swept = await insist(self._stop, self._backend.reclaim_expired_leases)
             if swept is not None:
-                tell("swept", [job.id for job in swept])
+                emit("swept", [job.id for job in swept])
 
 
 async def steady_writer(url: str, name: str, stop: Stop) -> None:
@@ -236,11 +236,11 @@ def holder(url: str) -> None:
     """Block all other writers until the input ends."""
     connection = file_of(url).new_connection()
     connection.execute("BEGIN EXCLUSIVE")
-    tell("held")
+    emit("held")
     sys.stdin.read()
     connection.execute("COMMIT")
     connection.close()
-    tell("let go")
+    emit("let go")
 
 
 async def waiter(url: str) -> None:
@@ -248,8 +248,8 @@ async def waiter(url: str) -> None:
     async with connect(url) as backend:
         waiting = asyncio.create_task(backend.wait_for_change(20))
         await backend.count_jobs()  # by now the wait has started
-        tell("waiting")
-        tell("changed", await waiting)
+        emit("waiting")
+        emit("changed", await waiting)
 
 
 SQLITE_MIGRATIONS = (
@@ -280,7 +280,7 @@ def migrator(url: str, dies_at: int) -> None:
     apsw.connection_hooks.append(watch)
     sqlite_connection.MIGRATIONS = SQLITE_MIGRATIONS
     file_of(url).new_connection().close()
-    tell("statements", statements)
+    emit("statements", statements)
 
 
 POSTGRES_MIGRATIONS = (
@@ -313,7 +313,7 @@ def postgres_migrator(url: str, dies_at: int) -> None:
     psycopg.Connection.execute = one_by_one  # type: ignore[method-assign,assignment]  # the injected fault
     schema.MIGRATIONS = POSTGRES_MIGRATIONS
     schema.prepare(Server(url), "longshore")
-    tell("statements", statements)
+    emit("statements", statements)
 
 
 def forker(url: str, jobs: int) -> None:
@@ -333,18 +333,18 @@ def forker(url: str, jobs: int) -> None:
         try:
             asyncio.run(use(backend, "child", 1))
         except BackendUnavailable as error:
-            tell("refused", str(error))
+            emit("refused", str(error))
         asyncio.run(backend.close())
         own = connect(url)
         asyncio.run(use(own, "child", 20))
         asyncio.run(own.close())
-        tell("child is done")
+        emit("child is done")
         sys.exit()  # with all exit handlers
     _, status = os.waitpid(child, 0)
-    tell("child ended", os.waitstatus_to_exitcode(status))
+    emit("child ended", os.waitstatus_to_exitcode(status))
     asyncio.run(use(backend, "after", jobs))
     asyncio.run(backend.close())
-    tell("parent is done")
+    emit("parent is done")
 
 
 def main() -> None:
@@ -372,7 +372,7 @@ def main() -> None:
             migrator(url, int(more[0]))
     except* LongshoreError as errors:
         for error in errors.exceptions:
-            tell("error", type(error).__name__, str(error))
+            emit("error", type(error).__name__, str(error))
         sys.exit(1)
 
 

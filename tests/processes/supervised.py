@@ -21,7 +21,7 @@ from longshore.runtime.worker import Worker
 FOREVER = 600.0
 
 
-def tell(what: str, *values: Any) -> None:
+def emit(what: str, *values: Any) -> None:
     # in one write: several processes share the pipe
     os.write(1, json.dumps([what, os.getpid(), *values]).encode() + b"\n")
 
@@ -34,11 +34,11 @@ class Idler:
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        tell("working")
+        emit("working")
         await self._over.wait()
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        tell("closing", force, grace)
+        emit("closing", force, grace)
         if force or not self._stubborn:
             self._over.set()
 
@@ -51,7 +51,7 @@ class Dockyard:
     """Creates workers, like a Harbor."""
 
     def worker(self, **arguments: Any) -> Idler:
-        tell("made", arguments)
+        emit("made", arguments)
         return Idler()
 
 
@@ -60,39 +60,39 @@ not_callable = 7
 
 
 async def program() -> None:
-    tell("working")
+    emit("working")
     try:
         await asyncio.sleep(FOREVER)
     finally:
-        tell("cleaned up")
+        emit("cleaned up")
 
 
 async def ends_by_itself(code: int = 0) -> None:
-    tell("working")
+    emit("working")
     if code:
         sys.exit(code)
 
 
 async def blocks() -> None:
     """Block its event loop, as bad code would."""
-    tell("working")
+    emit("working")
     threading.Event().wait(FOREVER)
 
 
 def kills_itself() -> None:
-    tell("working")
+    emit("working")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def run_jobs(job: RunningJob) -> str:
-    tell("running", job.id, job.data)
+    emit("running", job.id, job.data)
     if job.data == "long":
         await asyncio.sleep(FOREVER)
     return "done"
 
 
 def run_jobs_in_a_child(job: RunningJob) -> str:
-    tell("running", job.id, job.data)
+    emit("running", job.id, job.data)
     while job.data == "long" and not job.cancelled:
         threading.Event().wait(0.01)
     return "done"

@@ -29,23 +29,23 @@ async def test_a_backup_made_during_writes_ends_and_is_one_moment_of_the_queue(t
             await backend.enqueue_jobs([Job(id=f"before{n}", type="t", payload=b" " * 8_000) for n in batch])
         cursor = (await backend.read_events(limit=1))[0].cursor
         with ProcessGroup(path) as processes:
-            hands = [processes.hire("writer", name, "1000000") for name in ("one", "two")]
-            while not all(hand.heard("enqueued") for hand in hands):
+            started_processes = [processes.start_process("writer", name, "1000000") for name in ("one", "two")]
+            while not all(started_process.lines_of("enqueued") for started_process in started_processes):
                 await asyncio.to_thread(processes.next_line)
             await asyncio.wait_for(backend.backup(copied_to), timeout=20)
-            written = len(processes.heard("enqueued"))
-            for hand in hands:
-                assert hand.process.poll() is None
-                await asyncio.to_thread(hand.dismiss)
-            assert len(processes.heard("enqueued")) > written  # they wrote during and after the backup
+            written = len(processes.lines_of("enqueued"))
+            for started_process in started_processes:
+                assert started_process.process.poll() is None
+                await asyncio.to_thread(started_process.finish)
+            assert len(processes.lines_of("enqueued")) > written  # they wrote during and after the backup
             with pytest.raises(InvalidArgument, match="exists already; name a new file"):
                 await backend.backup(copied_to)
             async with SQLiteBackend(copied_to) as copy:
                 jobs, _ = await audit(copy)
                 ids = {job.id for job in jobs}
                 assert {f"before{n}" for n in range(LARGE)} <= ids
-                for hand in hands:  # the first calls of each writer, each one whole
-                    calls = [set(call) for (call,) in hand.heard("trying")]
+                for started_process in started_processes:  # the first calls of each writer, each one whole
+                    calls = [set(call) for (call,) in started_process.lines_of("trying")]
                     there = [call <= ids for call in calls]
                     assert there == sorted(there, reverse=True)
                     assert all(call.isdisjoint(ids) for call, whole in zip(calls, there, strict=True) if not whole)

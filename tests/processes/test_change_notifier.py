@@ -28,9 +28,9 @@ async def test_a_commit_of_another_process_wakes_a_waiting_caller(how: str, tmp_
         await backend.enqueue_job(Job(id="first", type="t"))
         waiting = asyncio.create_task(backend.wait_for_change(LONG))
         with ProcessGroup(path) as processes:
-            writer = processes.hire("writer", "writer", "1")
+            writer = processes.start_process("writer", "writer", "1")
             assert await waiting
-            await asyncio.to_thread(writer.dismiss)
+            await asyncio.to_thread(writer.finish)
             assert (await backend.get_job("writer-0-0")).queue == "q"
 
 
@@ -39,11 +39,11 @@ async def test_a_commit_here_wakes_another_process(tmp_path: Path) -> None:
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
         with ProcessGroup(path) as processes:
-            waiter = processes.hire("waiter", "waiter")
+            waiter = processes.start_process("waiter", "waiter")
             assert (await asyncio.to_thread(processes.next_line))[1] == "waiting"
             await backend.enqueue_job(Job(id="second", type="t"))
             assert await asyncio.to_thread(processes.next_line) == (waiter, "changed", [True])
-            await asyncio.to_thread(waiter.dismiss)
+            await asyncio.to_thread(waiter.finish)
 
 
 async def test_a_cursor_shows_at_once_what_another_process_wrote_before_the_wait(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ async def test_a_cursor_shows_at_once_what_another_process_wrote_before_the_wait
         await backend.enqueue_job(Job(id="first", type="t"))
         cursor = (await backend.read_events())[-1].cursor
         with ProcessGroup(path) as processes:
-            writer = processes.hire("writer", "writer", "1")
+            writer = processes.start_process("writer", "writer", "1")
             await asyncio.to_thread(writer.wait)
         assert await backend.wait_for_change(LONG, after=cursor)
 
@@ -62,7 +62,7 @@ async def test_a_process_killed_while_it_waits_does_not_affect_the_others(tmp_pa
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="first", type="t"))
         with ProcessGroup(path) as processes:
-            waiter = processes.hire("waiter", "waiter")
+            waiter = processes.start_process("waiter", "waiter")
             assert (await asyncio.to_thread(processes.next_line))[1] == "waiting"
             await asyncio.to_thread(waiter.kill)
         for number in range(5):

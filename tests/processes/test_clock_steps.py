@@ -16,7 +16,7 @@ from longshore.runtime.doctor import examine
 from tests.backends.audit import audit_at
 from tests.machine import SteppedMachine, install
 from tests.processes.process_group import ProcessGroup
-from tests.processes.test_workers import add, hear, many, until_all_are
+from tests.processes.test_workers import add, many, read_until, until_all_are
 
 LEASE = 4.0
 
@@ -61,14 +61,14 @@ def test_a_step_of_the_clock_runs_no_job_twice_and_stalls_no_job(
     add(url, running)
     with ProcessGroup(url) as processes:
         for number in range(2):
-            processes.hire("loop", f"w{number}", "1", str(LEASE), "30", str(file), program="clock_process")
-        hear(processes, lambda _, what: what == "started" and len(processes.heard("started")) == 2)
+            processes.start_process("loop", f"w{number}", "1", str(LEASE), "30", str(file), program="clock_process")
+        read_until(processes, lambda _, what: what == "started" and len(processes.lines_of("started")) == 2)
         waiting = [*many(5), Job(id="delayed", type="slow", delay=3)]
         add(url, waiting)
         machine.step(step)
         add(url, many(5, "a while"))
         until_all_are(url, {JobStatus.COMPLETED})
-        started = Counter(job_id for job_id, _ in processes.heard("started"))
+        started = Counter(job_id for job_id, _ in processes.lines_of("started"))
     stored, _ = asyncio.run(audit_at(url))
     assert all((job.epoch, job.crashes) == (1, 0) for job in stored.values()), started
     assert set(started.values()) == {1}
@@ -90,7 +90,7 @@ def test_the_jobs_of_a_dead_worker_are_swept_on_time_after_the_clock_was_set_bac
     asyncio.run(take_and_vanish())
     machine.step(-3600)
     with ProcessGroup(url) as processes:
-        processes.hire("loop", "w", "1", str(LEASE), "30", str(tmp_path / "step"), program="clock_process")
+        processes.start_process("loop", "w", "1", str(LEASE), "30", str(tmp_path / "step"), program="clock_process")
         until_all_are(url, {JobStatus.COMPLETED})
     stored, _ = asyncio.run(audit_at(url))
     assert (stored["j"].crashes, stored["j"].assignee_id) == (1, "w")

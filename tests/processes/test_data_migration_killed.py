@@ -90,12 +90,12 @@ def test_a_data_migration_killed_at_any_step_continues_when_restarted(
         dying = start(
             "-m", "tests.processes.copy_process", source, postgres_url, str(chance.randint(1, 12 + 6 * (kill % 6)))
         )
-        _, told = dying.communicate(timeout=30)
-        assert dying.returncode == -9, told
+        _, output = dying.communicate(timeout=30)
+        assert dying.returncode == -9, output
         assert asyncio.run(is_closed(postgres_url))
     finishing = start("-m", "tests.processes.copy_process", source, postgres_url, "0")
-    begun, told = finishing.communicate(timeout=30)
-    assert finishing.returncode == 0, told
+    begun, output = finishing.communicate(timeout=30)
+    assert finishing.returncode == 0, output
     assert begun.startswith("resumed")
     asyncio.run(same(source, postgres_url))
 
@@ -107,20 +107,20 @@ def test_a_data_migration_out_of_postgres_killed_at_any_step_continues_when_rest
     """PostgreSQL to SQLite."""
     chance = Random(seed)
     there = start("-m", "tests.processes.copy_process", source, postgres_url, "0")
-    _, told = there.communicate(timeout=30)
-    assert there.returncode == 0, told
+    _, output = there.communicate(timeout=30)
+    assert there.returncode == 0, output
     target = f"sqlite:///{tmp_path / 'back.db'}"
     for kill in range(20 if proving else 4):
         dying = start(
             "-m", "tests.processes.copy_process", postgres_url, target, str(chance.randint(1, 12 + 6 * (kill % 6)))
         )
-        _, told = dying.communicate(timeout=30)
-        assert dying.returncode == -9, told
+        _, output = dying.communicate(timeout=30)
+        assert dying.returncode == -9, output
         assert asyncio.run(is_closed(target))
         assert not (tmp_path / "back.db").exists()
     finishing = start("-m", "tests.processes.copy_process", postgres_url, target, "0")
-    begun, told = finishing.communicate(timeout=30)
-    assert finishing.returncode == 0, told
+    begun, output = finishing.communicate(timeout=30)
+    assert finishing.returncode == 0, output
     assert begun.startswith("resumed")
     asyncio.run(same(source, target))
 
@@ -141,8 +141,8 @@ def test_the_migration_command_killed_after_any_line_of_output_continues_when_ru
         running.communicate()
         assert running.returncode in (0, -9)
     last = start(*command)
-    shown_to_people, told = last.communicate(timeout=30)
-    assert last.returncode == 0, told
+    shown_to_people, output = last.communicate(timeout=30)
+    assert last.returncode == 0, output
     assert "finished it" in shown_to_people or "moved before, nothing to do" in shown_to_people
     asyncio.run(same(source, postgres_url))
 

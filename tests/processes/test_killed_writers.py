@@ -24,25 +24,25 @@ EXPECTED_REFUSALS = {"LeaseLost", "JobNotInflight"}
 
 def check_promises(processes: ProcessGroup, jobs: dict[str, Job], history: History) -> None:
     """Compare the clients' own logs with the store."""
-    assert not processes.heard("error")
-    acknowledged = [job_id for (ids,) in processes.heard("enqueued") for job_id in ids]
-    tried = {job_id for (ids,) in processes.heard("trying") for job_id in ids}
+    assert not processes.lines_of("error")
+    acknowledged = [job_id for (ids,) in processes.lines_of("enqueued") for job_id in ids]
+    tried = {job_id for (ids,) in processes.lines_of("trying") for job_id in ids}
     lost = [job_id for job_id in acknowledged if job_id not in jobs]
     assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged jobs are gone: {lost[:5]}"
     assert len(acknowledged) == len(set(acknowledged))
     assert jobs.keys() <= tried, "jobs that no process enqueued"
-    claims = Counter((job_id, epoch) for (pairs,) in processes.heard("claimed") for job_id, epoch in pairs)
+    claims = Counter((job_id, epoch) for (pairs,) in processes.lines_of("claimed") for job_id, epoch in pairs)
     assert max(claims.values()) == 1, "two workers got the same claim"
-    settled = Counter((job_id, epoch) for (rows,) in processes.heard("settled") for job_id, epoch, _ in rows)
+    settled = Counter((job_id, epoch) for (rows,) in processes.lines_of("settled") for job_id, epoch, _ in rows)
     assert max(settled.values()) == 1, "one claim was settled twice"
     assert settled.keys() <= claims.keys()
     completed = [
-        job_id for (rows,) in processes.heard("settled") for job_id, _, status in rows if status == "COMPLETED"
+        job_id for (rows,) in processes.lines_of("settled") for job_id, _, status in rows if status == "COMPLETED"
     ]
     assert len(completed) == len(set(completed)), "a job was completed twice"
     undone = [job_id for job_id in completed if jobs[job_id].status is not JobStatus.COMPLETED]
     assert not undone, f"completed, and then not: {undone}"
-    assert {kind for _, _, kind in processes.heard("refused")} <= EXPECTED_REFUSALS
+    assert {kind for _, _, kind in processes.lines_of("refused")} <= EXPECTED_REFUSALS
     lives = {life.id: life for life in history.lives.values()}
     for (job_id, epoch), times in settled.items():
         assert lives[job_id].ended[epoch] == times
@@ -72,24 +72,24 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_acknowledged(url: str, seed
     kills = 60 if proving else 4
     chance = Random(seed)
     with ProcessGroup(url) as processes:
-        processes.hire("both", "p0")
-        patience = {"p0": chance.randint(20, 200)}
+        processes.start_process("both", "p0")
+        remaining = {"p0": chance.randint(20, 200)}
         killed = 0
-        processes.hire("both", "steady")
+        processes.start_process("both", "steady")
         while killed < kills:
-            hand, what, values = processes.next_line()
+            started_process, what, values = processes.next_line()
             assert what != "error", values
-            if hand.name == "steady":
+            if started_process.name == "steady":
                 continue
-            patience[hand.name] -= 1
-            if patience[hand.name] == 0:
-                hand.kill()
+            remaining[started_process.name] -= 1
+            if remaining[started_process.name] == 0:
+                started_process.kill()
                 killed += 1
-                patience[f"p{killed}"] = chance.randint(20, 200)
-                processes.hire("both", f"p{killed}")
-        for hand in processes.hands:
-            if hand.process.returncode is None:
-                hand.dismiss()
+                remaining[f"p{killed}"] = chance.randint(20, 200)
+                processes.start_process("both", f"p{killed}")
+        for started_process in processes.started_processes:
+            if started_process.process.returncode is None:
+                started_process.finish()
         jobs, history = asyncio.run(audit_at(url))
         check_promises(processes, jobs, history)
         print(f"{killed} kills, {len(jobs)} jobs, {history.events} events, seed {seed}")
@@ -103,20 +103,23 @@ def test_many_processes_write_one_store_and_each_job_has_one_owner(url: str, pro
     """No caller ever gets the error that the database is locked."""
     writers, claimers, calls = (6, 4, 300) if proving else (2, 2, 120)
     with ProcessGroup(url) as processes:
-        busy = {processes.hire("writer", f"writer{number}", str(calls)) for number in range(writers)}
-        workers = [processes.hire("claimer", f"claimer{number}") for number in range(claimers)]
+        busy = {processes.start_process("writer", f"writer{number}", str(calls)) for number in range(writers)}
+        workers = [processes.start_process("claimer", f"claimer{number}") for number in range(claimers)]
         settled = enqueued = 0
         while busy or settled < enqueued:
-            hand, what, values = processes.next_line()
+            started_process, what, values = processes.next_line()
             assert what not in ("error", "refused"), values
             if what == "over":
-                busy.discard(hand)
+                busy.discard(started_process)
             elif what == "enqueued":
                 enqueued += len(values[0])
             elif what == "settled":
                 settled += sum(status == "COMPLETED" for _, _, status in values[0])
-        for hand in [*workers, *(hand for hand in processes.hands if hand not in workers)]:
-            hand.dismiss()
+        for started_process in [
+            *workers,
+            *(started_process for started_process in processes.started_processes if started_process not in workers),
+        ]:
+            started_process.finish()
         jobs, history = asyncio.run(audit_at(url))
         check_promises(processes, jobs, history)
     assert len(jobs) == enqueued == settled
@@ -128,13 +131,13 @@ async def test_callers_wait_while_another_process_holds_the_file_and_then_get_th
     async with SQLiteBackend(path) as backend:
         await backend.enqueue_job(Job(id="before", type="t"))
         with ProcessGroup(path) as processes:
-            holder = processes.hire("holder", "holder")
+            holder = processes.start_process("holder", "holder")
             assert await asyncio.to_thread(processes.next_line) == (holder, "held", [])
             callers = [asyncio.create_task(backend.enqueue_job(Job(id=f"j{number}", type="t"))) for number in range(20)]
             done, _ = await asyncio.wait(callers, timeout=0.5)
             assert not done
             assert (await backend.get_job("before")).id == "before"  # readers do not wait
-            await asyncio.to_thread(holder.dismiss)
+            await asyncio.to_thread(holder.finish)
             assert await asyncio.gather(*callers) == [f"j{number}" for number in range(20)]
 
 
@@ -143,11 +146,11 @@ async def test_a_file_held_for_too_long_is_a_clear_error_and_then_all_is_well_ag
     async with SQLiteBackend(path, busy_seconds=0.2) as backend:
         await backend.enqueue_job(Job(id="before", type="t"))
         with ProcessGroup(path) as processes:
-            holder = processes.hire("holder", "holder")
+            holder = processes.start_process("holder", "holder")
             assert await asyncio.to_thread(processes.next_line) == (holder, "held", [])
             with pytest.raises(BackendUnavailable, match="locked for too long"):
                 await backend.enqueue_job(Job(id="refused", type="t"))
-            await asyncio.to_thread(holder.dismiss)
+            await asyncio.to_thread(holder.finish)
         await backend.enqueue_job(Job(id="after", type="t"))
         jobs, _ = await audit(backend)
         assert {job.id for job in jobs} == {"before", "after"}

@@ -14,7 +14,7 @@ from longshore.core.limits import Limits
 from tests.backends.audit import all_events, audit_at
 from tests.backends.limits_audit import InForce, faults_of_limits, most_at_once
 from tests.processes.process_group import ProcessGroup
-from tests.processes.test_workers import LEASE, PATIENCE, hire, until_all_are
+from tests.processes.test_workers import LEASE, TIMEOUT, start_process, until_all_are
 
 KEYS = 6
 CHOICES = (
@@ -77,25 +77,25 @@ def test_limits_hold_at_every_instant_while_workers_are_killed_and_limits_change
     asyncio.run(enqueue())
     with ProcessGroup(url) as processes:
         for number in range(3):
-            hire(processes, f"w{number}", concurrency=6)
+            start_process(processes, f"w{number}", concurrency=6)
         killed = changed = started = 0
         acts = sorted(chance.sample(range(10, jobs - 40), kills + changes))
         began = monotonic()
         while acts:
-            hand, what, _ = processes.next_line()
+            started_process, what, _ = processes.next_line()
             started += what == "started"
-            assert monotonic() - began < 10 * PATIENCE, f"{started} started, {len(acts)} acts to come"
+            assert monotonic() - began < 10 * TIMEOUT, f"{started} started, {len(acts)} acts to come"
             if started < acts[0] or what != "started":
                 continue
             acts.pop(0)
             if killed < kills and (changed == changes or chance.random() < kills / (kills + changes)):
-                hand.kill()
+                started_process.kill()
                 killed += 1
-                hire(processes, f"w{2 + killed}", concurrency=6)
+                start_process(processes, f"w{2 + killed}", concurrency=6)
             else:
                 asyncio.run(set_limits(url, chance.choice(CHOICES), in_force))
                 changed += 1
-        until_all_are(url, {JobStatus.COMPLETED}, within=4 * PATIENCE)
+        until_all_are(url, {JobStatus.COMPLETED}, within=4 * TIMEOUT)
 
     async def read() -> None:
         async with connect(url) as backend:

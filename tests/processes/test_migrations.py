@@ -18,11 +18,11 @@ from tests.processes.store_process import SQLITE_MIGRATIONS
 def test_many_processes_that_open_a_new_file_at_once_all_find_it_ready(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with ProcessGroup(path) as processes:
-        hands = [processes.hire("writer", f"hand{number}", "3") for number in range(6)]
-        for hand in hands:
-            hand.dismiss()
-        assert not processes.heard("error")
-        promised = {job_id for (ids,) in processes.heard("enqueued") for job_id in ids}
+        started_processes = [processes.start_process("writer", f"writer{number}", "3") for number in range(6)]
+        for started_process in started_processes:
+            started_process.finish()
+        assert not processes.lines_of("error")
+        promised = {job_id for (ids,) in processes.lines_of("enqueued") for job_id in ids}
     assert promised <= jobs_after_a_restart(path, HeldClock()).keys()
 
 
@@ -32,14 +32,14 @@ def test_a_sqlite_migration_killed_between_two_statements_is_completed_by_the_ne
 ) -> None:
     monkeypatch.setattr(connection, "MIGRATIONS", SQLITE_MIGRATIONS)
     with ProcessGroup(tmp_path / "whole.db") as processes:
-        counter = processes.hire("migrator", "counter", "0")
-        counter.dismiss()
-        ((statements,),) = counter.heard("statements")
+        counter = processes.start_process("migrator", "counter", "0")
+        counter.finish()
+        ((statements,),) = counter.lines_of("statements")
     assert statements > 20
     points = range(1, statements + 1)
     for number in points if proving else Random(seed).sample(points, 6):
         path = tmp_path / f"{number}.db"
         with ProcessGroup(path) as processes:
-            victim = processes.hire("migrator", "victim", str(number))
+            victim = processes.start_process("migrator", "victim", str(number))
             assert victim.wait() == -signal.SIGKILL
         jobs_after_a_restart(path, HeldClock())

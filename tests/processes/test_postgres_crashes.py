@@ -42,8 +42,8 @@ def test_a_postgres_server_that_crashes_repeatedly_loses_nothing_and_work_resume
             threading.Event().wait(chance.uniform(0, longest_down))  # it is down for this long
             server.start()
             slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
-        told = workload.end()
-    print(f"{crashes} crashes, {told}, recovered within {slowest:.1f} seconds, seed {seed}")
+        output = workload.end()
+    print(f"{crashes} crashes, {output}, recovered within {slowest:.1f} seconds, seed {seed}")
 
 
 JOBS = 50
@@ -80,15 +80,15 @@ def test_a_crash_in_the_middle_of_a_sweep_counts_nothing_and_the_sweep_is_repeat
         while holder.execute(STUCK, [LOCK]).fetchone() == (0,):
             processes.next_line()
         server.stop("immediate")
-        assert not [ids for (ids,) in processes.heard("swept") if ids]
+        assert not [ids for (ids,) in processes.lines_of("swept") if ids]
         server.start()
 
         def all_done() -> bool:
-            return sum(len(settled) for (settled,) in processes.heard("settled")) == JOBS
+            return sum(len(settled) for (settled,) in processes.lines_of("settled")) == JOBS
 
         workload.until(all_done, HEALED_WITHIN, "all jobs are swept and done")
-        for hand in workload.workers:
-            hand.dismiss()
+        for started_process in workload.workers:
+            started_process.finish()
         workload.check_no_busy_loop()
     jobs, history = asyncio.run(audit_at(url))
     assert {(job.crashes, job.status) for job in jobs.values()} == {(1, JobStatus.COMPLETED)}

@@ -30,12 +30,12 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_a_fork_harms_neither_the_parents_connections_nor_the_child(url: str) -> None:
     with ProcessGroup(url) as processes:
-        forker = processes.hire("forker", "forker", str(JOBS))
-        forker.dismiss()
-        ((refusal,),) = forker.heard("refused")
+        forker = processes.start_process("forker", "forker", str(JOBS))
+        forker.finish()
+        ((refusal,),) = forker.lines_of("refused")
         assert "used before a fork" in refusal
         assert "call connect(url) again" in refusal
-        assert forker.heard("child is done") == forker.heard("parent is done") == [[]]
-        assert forker.heard("child ended") == [[0]]
+        assert forker.lines_of("child is done") == forker.lines_of("parent is done") == [[]]
+        assert forker.lines_of("child ended") == [[0]]
     jobs, _ = asyncio.run(audit_at(url))
     assert len(jobs) == 20 + 20 + JOBS

@@ -30,11 +30,11 @@ def server() -> Iterator[Server]:
 
 def test_many_processes_that_open_an_empty_database_at_once_all_find_it_ready(server: Server) -> None:
     with ProcessGroup(server.create_database("empty")) as processes:
-        hands = [processes.hire("writer", f"hand{number}", "3") for number in range(8)]
-        for hand in hands:
-            hand.dismiss()
-        assert not processes.heard("error")
-        promised = {job_id for (ids,) in processes.heard("enqueued") for job_id in ids}
+        started_processes = [processes.start_process("writer", f"writer{number}", "3") for number in range(8)]
+        for started_process in started_processes:
+            started_process.finish()
+        assert not processes.lines_of("error")
+        promised = {job_id for (ids,) in processes.lines_of("enqueued") for job_id in ids}
         jobs, _ = asyncio.run(audit_at(processes.url))
         assert promised == jobs.keys()
     with connect_to(processes.url) as session:
@@ -53,14 +53,14 @@ def test_a_postgres_migration_killed_between_two_statements_is_completed_by_the_
 ) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", POSTGRES_MIGRATIONS)
     with ProcessGroup(server.create_database("whole")) as processes:
-        counter = processes.hire("postgres migrator", "counter", "0")
-        counter.dismiss()
-        ((statements,),) = counter.heard("statements")
+        counter = processes.start_process("postgres migrator", "counter", "0")
+        counter.finish()
+        ((statements,),) = counter.lines_of("statements")
     assert statements > 40
     points = range(1, statements + 1)
     for number in points if proving else Random(seed).sample(points, 3):
         with ProcessGroup(server.create_database(f"point{number}")) as processes:
-            victim = processes.hire("postgres migrator", "victim", str(number))
+            victim = processes.start_process("postgres migrator", "victim", str(number))
             assert victim.wait() == -signal.SIGKILL
         asyncio.run(enqueue(processes.url))
         jobs, _ = asyncio.run(audit_at(processes.url))

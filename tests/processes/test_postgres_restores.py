@@ -21,7 +21,7 @@ JOBS = 8
 SECONDS = 1
 """Seconds that each job takes."""
 LEASE = 4
-PATIENCE = 90
+TIMEOUT = 90
 """Seconds."""
 TRIES = 20
 """The workers' transactions and pg_restore may meet in a deadlock, and PostgreSQL ends one of them."""
@@ -29,7 +29,7 @@ OUTCOMES = {"job.completed", "job.failed", "job.stopped", "job.dead"}
 
 
 async def until_status(url: str, status: JobStatus, least: int) -> None:
-    async with asyncio.timeout(PATIENCE), connect(url, wait_seconds=30) as backend:
+    async with asyncio.timeout(TIMEOUT), connect(url, wait_seconds=30) as backend:
         while (await backend.count_jobs())[status] < least:
             await backend.wait_for_change(0.2)
 
@@ -73,8 +73,8 @@ def start_worker(url: str, name: str, folder: Path) -> subprocess.Popen[bytes]:
 
 def claims_of(name: str, folder: Path) -> list[tuple[str, int, str]]:
     """The job, the epoch and the token of each claim that this worker ran."""
-    told = map(json.loads, (folder / f"{name}.out").read_text().splitlines())
-    return [(values[0], values[1], values[2]) for what, *values in told if what == "claimed"]
+    output = map(json.loads, (folder / f"{name}.out").read_text().splitlines())
+    return [(values[0], values[1], values[2]) for what, *values in output if what == "claimed"]
 
 
 async def whole_log(url: str) -> list[JobEvent]:

@@ -97,17 +97,17 @@ def test_a_worker_whose_sessions_are_terminated_at_any_moment_loses_nothing_and_
                 slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
             ended += end_all_sessions(postgres_url)
             slowest = max(slowest, workload.all_at_work(HEALED_WITHIN))
-        told = workload.end()
-    print(f"{ended} sessions ended, {told}, recovered within {slowest:.1f} seconds")
+        output = workload.end()
+    print(f"{ended} sessions ended, {output}, recovered within {slowest:.1f} seconds")
 
 
-def rest(processes: ProcessGroup, hand: StartedProcess) -> None:
+def rest(processes: ProcessGroup, started_process: StartedProcess) -> None:
     """Wait until the worker waits, and was not woken for the duration of a sweep."""
-    while not hand.heard("waiting"):
+    while not started_process.lines_of("waiting"):
         processes.next_line()
     woken = -1
-    while woken != len(hand.heard("waiting")):
-        woken = len(hand.heard("waiting"))
+    while woken != len(started_process.lines_of("waiting")):
+        woken = len(started_process.lines_of("waiting"))
         while processes.next_line()[1] != "swept":
             continue
 
@@ -135,6 +135,10 @@ def test_a_worker_whose_listening_session_was_ended_listens_again(postgres_url: 
         for job_id in ("a", "b"):
             rest(processes, worker)
             asyncio.run(add(postgres_url, job_id))
-            woken = workload.until(lambda job_id=job_id: job_id in str(worker.heard("claimed")), QUICK, "it is claimed")  # type: ignore[misc]  # a lambda's default has no type
+
+            def claimed(job_id: str = job_id) -> bool:
+                return job_id in str(worker.lines_of("claimed"))
+
+            woken = workload.until(claimed, QUICK, "it is claimed")
             assert woken < QUICK
-        worker.dismiss()
+        worker.finish()

@@ -13,7 +13,7 @@ import pytest
 
 from longshore import Job, JobStatus
 from tests.processes.process_group import ROOT, ProcessGroup
-from tests.processes.test_workers import add, checked, hear, hire, many, until_all_are
+from tests.processes.test_workers import add, checked, many, read_until, start_process, until_all_are
 
 LINE_ENDS = 30
 
@@ -61,24 +61,24 @@ def test_every_job_is_done_although_remote_workers_and_their_server_are_killed(
     chance = Random(seed)
     add(server.url, many(jobs))
     with ProcessGroup(server.address) as processes:
-        hire(processes, "w0")
-        hire(processes, "w1")
+        start_process(processes, "w0")
+        start_process(processes, "w1")
         for number in range(kills):
-            patience = chance.randint(5, 25)
-            while patience > 0:
-                hand, what, _ = processes.next_line()
-                assert what != "over" or hand.process.returncode is not None, hand.errors
-                patience -= what == "started"
+            remaining = chance.randint(5, 25)
+            while remaining > 0:
+                started_process, what, _ = processes.next_line()
+                assert what != "over" or started_process.process.returncode is not None, started_process.errors
+                remaining -= what == "started"
             if number % 2:
-                processes.hands[-1].kill()
-                hire(processes, f"w{number + 2}")
+                processes.started_processes[-1].kill()
+                start_process(processes, f"w{number + 2}")
             else:
                 server.kill()
                 server.start()
             add(server.url, many(jobs // 4, f"slow {number}"))
         until_all_are(server.url, {JobStatus.COMPLETED}, within=120)
         stored, _ = checked(server.url)
-        started = Counter((job_id, epoch) for job_id, epoch in processes.heard("started"))
+        started = Counter((job_id, epoch) for job_id, epoch in processes.lines_of("started"))
     assert max(started.values()) == 1  # no claim was run twice, even if its answer was lost
     assert len(stored) == jobs + kills * (jobs // 4)
     assert all(job.retry_count == 0 for job in stored.values())
@@ -88,10 +88,10 @@ def test_the_jobs_of_a_killed_remote_worker_are_reclaimed_when_its_lease_expires
     """F01."""
     add(server.url, [Job(id="a", type="until killed")])
     with ProcessGroup(server.address) as processes:
-        first = hire(processes, "first")
-        hear(processes, lambda _, what: what == "started")
+        first = start_process(processes, "first")
+        read_until(processes, lambda _, what: what == "started")
         first.kill()
-        hire(processes, "second")
+        start_process(processes, "second")
         until_all_are(server.url, {JobStatus.COMPLETED})
         stored, _ = checked(server.url)
     job = stored["a"]

@@ -73,8 +73,8 @@ class Client:
                 kind = self._chance.choice(("one", "one", "named", "batch"))
                 keys = [f"{key}/{place}" for place in range(3)] if kind == "batch" else [key]
                 self.tried += keys
-                told = (await self._post(client, kind, key, data=key)).json()
-                jobs = told["jobs"] if kind == "batch" else [told]
+                output = (await self._post(client, kind, key, data=key)).json()
+                jobs = output["jobs"] if kind == "batch" else [output]
                 self.acknowledged |= {each: job["id"] for each, job in zip(keys, jobs, strict=True)}
                 if self._chance.random() < 0.2:
                     refused = await self._post(client, kind, key, data="another")
@@ -218,8 +218,8 @@ class Up:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]
-        self.told: dict[str, Any] = json.loads(line)
-        self.client = httpx.Client(base_url=self.told["address"], timeout=30)
+        self.output: dict[str, Any] = json.loads(line)
+        self.client = httpx.Client(base_url=self.output["address"], timeout=30)
 
     def submit(self, kind: str, **data: Any) -> str:
         answered = self.client.post("/v1/jobs", json={"type": kind, "data": data})
@@ -255,7 +255,7 @@ def up(folder: Path, *arguments: str) -> Iterator[Up]:
 def test_everything_is_up_with_one_command_and_ends_with_one_ctrl_c(tmp_path: Path) -> None:
     # F20, F22
     with up(tmp_path) as running:
-        assert running.told["url"] == "sqlite:///longshore.db"
+        assert running.output["url"] == "sqlite:///longshore.db"
         assert running.over(running.submit("echo", say={"to": "Ada"}))["result"] == {"say": {"to": "Ada"}}
         failed = running.over(running.submit("fail", why="no reason"))
         assert (failed["status"], failed["error_message"].partition("\n")[0]) == ("DEAD", "RuntimeError: no reason")
@@ -347,7 +347,7 @@ def test_a_public_address_requires_tokens_and_says_how_to_create_the_first(tmp_p
     # F53, F54, F59
     store = f"sqlite:///{tmp_path / 'longshore.db'}"
     with up(tmp_path, "--host", "0.0.0.0", "--access-log") as running:
-        port = running.told["address"].rpartition(":")[2]
+        port = running.output["address"].rpartition(":")[2]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             assert client.get("/healthz").status_code == 200
             began = monotonic()

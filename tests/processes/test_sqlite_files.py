@@ -39,8 +39,8 @@ numbers = count()
 
 def findings(path: Path, check: str) -> list[dict[str, str]]:
     """The findings of `longshore doctor` for this check."""
-    told = json.loads(longshore("doctor", "--json", "--url", f"sqlite:///{path}").out)
-    return [one for one in told["findings"] if one["check"] == check]
+    output = json.loads(longshore("doctor", "--json", "--url", f"sqlite:///{path}").out)
+    return [one for one in output["findings"] if one["check"] == check]
 
 
 def modes(folder: Path) -> dict[str, str]:
@@ -96,7 +96,7 @@ def test_files_in_a_planted_wake_folder_survive_every_command(
     with caplog.at_level(logging.WARNING, "longshore.sqlite"):
         asyncio.run(use_as_a_worker_does(path))
         with ProcessGroup(path) as processes:
-            processes.hire("writer", "writer", "1").wait()
+            processes.start_process("writer", "writer", "1").wait()
     assert {file.name: file.read_bytes() for file in victims.iterdir()} == files
     warnings = [record.getMessage() for record in caplog.records if "-wake" in record.getMessage()]
     assert len(warnings) == (0 if plant == "our own folder" else 1), warnings
@@ -400,7 +400,7 @@ async def test_no_new_store_is_created_while_a_process_uses_the_removed_one(tmp_
     # R1
     path = tmp_path / "jobs.db"
     with ProcessGroup(path) as processes:
-        waiter = processes.hire("waiter", "waiter")
+        waiter = processes.start_process("waiter", "waiter")
         assert (await asyncio.to_thread(processes.next_line))[1] == "waiting"
         await until(lambda: any((tmp_path / "jobs.db-wake").glob("*")))  # it listens
         remove_store(path)
@@ -483,8 +483,8 @@ async def test_a_relative_path_stays_the_same_file_when_the_process_changes_its_
 def enqueue_and_be_killed(path: Path) -> None:
     """A process acknowledges a few jobs and dies without closing the store."""
     with ProcessGroup(path) as processes:
-        writer = processes.hire("writer", f"writer{next(numbers)}", "1000000")
-        while len(writer.heard("enqueued")) < 3:
+        writer = processes.start_process("writer", f"writer{next(numbers)}", "1000000")
+        while len(writer.lines_of("enqueued")) < 3:
             processes.next_line()
         writer.kill()
     assert Path(f"{path}-wal").stat().st_size > 0
@@ -735,7 +735,7 @@ def test_a_store_on_a_real_overlay_works_and_the_first_open_and_doctor_name_the_
         pytest.skip(f"this machine does not let us mount an overlay: {done.stderr}")
     assert done.returncode in (0, 1), done  # doctor finds a job without a worker
     assert done.stderr.count("is on overlay, a layer of a container: the store is lost") == 1, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    (found,) = [one for one in told["findings"] if one["check"] == "file system"]
+    output = json.loads(done.stdout.splitlines()[-1])
+    (found,) = [one for one in output["findings"] if one["check"] == "file system"]
     assert (found["level"], "is on overlay" in found["found"]) == ("warning", True)
     assert "INITIAL_PENDING" in done.stdout

@@ -31,7 +31,7 @@ from tests.runtime.working import until
 STOPPING = "stopping: running jobs may end, and no more are claimed; send the signal again to drop them"
 """The output of an orderly stop without logging set up."""
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30
+TIMEOUT = 30
 """Seconds to wait for a line of output before the test fails."""
 
 SUPERVISE = (
@@ -51,7 +51,7 @@ SERVE = (
 
 
 class Parent:
-    """A process that prints lines of JSON; `heard` reads those of it and its children."""
+    """A process that prints lines of JSON; `next_line` reads those of it and its children."""
 
     def __init__(self, script: str, target: str, **options: Any) -> None:
         self.process = subprocess.Popen(
@@ -64,7 +64,7 @@ class Parent:
         )
         self._lines: queue.Queue[list[Any] | None] = queue.Queue()
         self._errors: queue.Queue[str | None] = queue.Queue()
-        self.told: list[list[Any]] = []
+        self.output: list[list[Any]] = []
         self.complaints = ""
         self.pids: set[int] = set()
         for listen in (self._listen, self._listen_to_errors):
@@ -82,19 +82,19 @@ class Parent:
             self._errors.put(line)
         self._errors.put(None)
 
-    def heard(self, what: str) -> list[Any]:
+    def next_line(self, what: str) -> list[Any]:
         """Return the next line of one kind: its process and its values."""
-        while (line := self._lines.get(timeout=PATIENCE)) is not None:
-            self.told.append(line)
+        while (line := self._lines.get(timeout=TIMEOUT)) is not None:
+            self.output.append(line)
             self.pids.add(line[1])
             if line[0] == what:
                 return line[1:]
         self._lines.put(None)
-        raise AssertionError(f"it ended without {what}; {self.told}; {self.complained('')}")
+        raise AssertionError(f"it ended without {what}; {self.output}; {self.error_line('')}")
 
-    def complained(self, words: str) -> str:
+    def error_line(self, words: str) -> str:
         """Return the next line of stderr with this text, or all of it at its end."""
-        while (line := self._errors.get(timeout=PATIENCE)) is not None:
+        while (line := self._errors.get(timeout=TIMEOUT)) is not None:
             self.complaints += line
             if words and words in line:
                 return line
@@ -106,9 +106,9 @@ class Parent:
 
     def exit_code(self) -> int:
         """Return the exit code after the process and every process with its stdout has ended."""
-        code = self.process.wait(PATIENCE)
-        while (line := self._lines.get(timeout=PATIENCE)) is not None:
-            self.told.append(line)
+        code = self.process.wait(TIMEOUT)
+        while (line := self._lines.get(timeout=TIMEOUT)) is not None:
+            self.output.append(line)
         self._lines.put(None)
         return code
 
@@ -116,8 +116,8 @@ class Parent:
         for pid in (self.process.pid, *self.pids):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(PATIENCE)
-        self.complained("")
+        self.process.wait(TIMEOUT)
+        self.error_line("")
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self.process.stdout.close()
@@ -155,20 +155,20 @@ def served(parents: list[Parent], target: str, **options: Any) -> Parent:
 
 def test_a_process_that_is_killed_is_replaced_and_the_others_stay(parents: list[Parent]) -> None:
     parent = supervised(parents, "idler", processes=2, first_pause=0.01)
-    (first,), (second,) = parent.heard("working"), parent.heard("working")
+    (first,), (second,) = parent.next_line("working"), parent.next_line("working")
     assert first != second
     os.kill(first, signal.SIGKILL)
-    assert f"(pid {first}): its process was killed by SIGKILL; another one starts in" in parent.complained("pid")
-    (third,) = parent.heard("working")
+    assert f"(pid {first}): its process was killed by SIGKILL; another one starts in" in parent.error_line("pid")
+    (third,) = parent.next_line("working")
     assert third not in (first, second)
     parent.signal(signal.SIGTERM)
     assert parent.exit_code() == 0
-    assert sorted(line[1] for line in parent.told if line[0] == "closing") == sorted([second, third])
+    assert sorted(line[1] for line in parent.output if line[0] == "closing") == sorted([second, third])
 
 
 def test_pauses_grow_while_processes_keep_dying(parents: list[Parent]) -> None:
     parent = supervised(parents, "kills_itself", processes=1, first_pause=0.01, longest_pause=0.05)
-    pauses = [parent.complained("another one starts in").split()[-2] for _ in range(5)]
+    pauses = [parent.error_line("another one starts in").split()[-2] for _ in range(5)]
     assert pauses == ["0.01", "0.02", "0.04", "0.05", "0.05"]
     parent.signal(signal.SIGTERM)
     assert parent.exit_code() == 0
@@ -176,7 +176,7 @@ def test_pauses_grow_while_processes_keep_dying(parents: list[Parent]) -> None:
 
 def test_a_pause_ends_when_the_parent_is_stopped(parents: list[Parent]) -> None:
     parent = supervised(parents, "kills_itself", processes=1, first_pause=600, longest_pause=600)
-    parent.complained("another one starts in 600 seconds")
+    parent.error_line("another one starts in 600 seconds")
     parent.signal(signal.SIGINT)
     assert parent.exit_code() == 0
 
@@ -186,29 +186,29 @@ def test_a_signal_to_the_whole_group_is_one_request_and_leaves_no_traceback(
     parents: list[Parent], number: signal.Signals
 ) -> None:  # Ctrl-C in a terminal, or a service manager that signals every process
     parent = supervised(parents, "idler", processes=2, grace=7)
-    children = [parent.heard("working")[0] for _ in range(2)]
+    children = [parent.next_line("working")[0] for _ in range(2)]
     for pid in children:
         os.kill(pid, number)
     os.killpg(parent.process.pid, number)
     assert parent.exit_code() == 0
-    assert [line[2:] for line in parent.told if line[0] == "closing"] == [[False, 7.0]] * 2
-    assert set(parent.complained("").splitlines()) <= {STOPPING}
+    assert [line[2:] for line in parent.output if line[0] == "closing"] == [[False, 7.0]] * 2
+    assert set(parent.error_line("").splitlines()) <= {STOPPING}
 
 
 def test_the_second_signal_kills(parents: list[Parent]) -> None:
     parent = supervised(parents, "idler", processes=2, arguments={"stubborn": True})
-    parent.heard("working")
-    parent.heard("working")
+    parent.next_line("working")
+    parent.next_line("working")
     parent.signal(signal.SIGTERM)
-    assert parent.heard("closing")[1:] == [False, 30.0]
-    parent.heard("closing")
+    assert parent.next_line("closing")[1:] == [False, 30.0]
+    parent.next_line("closing")
     parent.signal(signal.SIGTERM)
     assert parent.exit_code() == 128 + signal.SIGTERM
 
 
 def test_a_blocked_event_loop_is_killed_by_the_second_signal_too(parents: list[Parent]) -> None:
     parent = supervised(parents, "blocks", processes=1)
-    parent.heard("working")
+    parent.next_line("working")
     parent.signal(signal.SIGINT)
     parent.signal(signal.SIGTERM)
     assert parent.exit_code() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
@@ -217,18 +217,18 @@ def test_a_blocked_event_loop_is_killed_by_the_second_signal_too(parents: list[P
 @pytest.mark.parametrize("target", ["idler", "program"])
 def test_processes_end_in_order_when_their_parent_is_killed(parents: list[Parent], target: str) -> None:
     parent = supervised(parents, target, processes=2)
-    parent.heard("working")
-    parent.heard("working")
+    parent.next_line("working")
+    parent.next_line("working")
     parent.signal(signal.SIGKILL)
     assert parent.exit_code() == -signal.SIGKILL  # and every process that could still write has ended
     last = "closing" if target == "idler" else "cleaned up"
-    assert [line[0] for line in parent.told].count(last) == 2
+    assert [line[0] for line in parent.output].count(last) == 2
 
 
 def test_a_harbor_makes_its_workers_with_the_arguments_given(parents: list[Parent]) -> None:
     parent = supervised(parents, "sample_harbor", processes=1, arguments={"queues": ["mail"], "concurrency": 3})
-    assert parent.heard("made")[1] == {"queues": ["mail"], "concurrency": 3}
-    parent.heard("working")
+    assert parent.next_line("made")[1] == {"queues": ["mail"], "concurrency": 3}
+    parent.next_line("working")
     parent.signal(signal.SIGTERM)
     assert parent.exit_code() == 0
 
@@ -236,17 +236,17 @@ def test_a_harbor_makes_its_workers_with_the_arguments_given(parents: list[Paren
 def test_processes_that_end_by_themselves_are_not_replaced(parents: list[Parent]) -> None:
     parent = supervised(parents, "ends_by_itself", processes=2)
     assert parent.exit_code() == 0
-    assert [line[0] for line in parent.told] == ["working"] * 2
+    assert [line[0] for line in parent.output] == ["working"] * 2
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "output"),
     [("no_such_thing", "has no attribute 'no_such_thing'"), ("not_callable", "must be a Harbor or a function")],
 )
-def test_a_target_that_is_not_there_ends_it_with_the_reason(parents: list[Parent], target: str, told: str) -> None:
+def test_a_target_that_is_not_there_ends_it_with_the_reason(parents: list[Parent], target: str, output: str) -> None:
     parent = supervised(parents, target, processes=2)
     assert parent.exit_code() == CANNOT_START
-    assert told in parent.complained("")
+    assert output in parent.error_line("")
 
 
 @pytest.mark.parametrize("target", ["", "module", "module:", ":name"])
@@ -262,27 +262,27 @@ def test_a_target_is_written_module_colon_name(target: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_signal_ends_a_worker_in_order(parents: list[Parent], number: signal.Signals) -> None:
     parent = served(parents, "idler")
-    parent.heard("working")
+    parent.next_line("working")
     parent.signal(number)
     assert parent.exit_code() == 0
-    assert parent.told[-1][2:] == [False, 10]
-    assert set(parent.complained("").splitlines()) <= {STOPPING}
+    assert parent.output[-1][2:] == [False, 10]
+    assert set(parent.error_line("").splitlines()) <= {STOPPING}
 
 
 def test_the_second_signal_ends_it_by_force(parents: list[Parent]) -> None:
     parent = served(parents, "idler", stubborn=True)
-    parent.heard("working")
+    parent.next_line("working")
     parent.signal(signal.SIGTERM)
-    assert parent.heard("closing")[1] is False
+    assert parent.next_line("closing")[1] is False
     parent.signal(signal.SIGINT)
-    assert parent.heard("closing")[1] is True
+    assert parent.next_line("closing")[1] is True
     assert parent.exit_code() == 128 + signal.SIGINT
-    assert set(parent.complained("").splitlines()) <= {STOPPING}
+    assert set(parent.error_line("").splitlines()) <= {STOPPING}
 
 
 def test_the_third_signal_ends_what_blocks_the_event_loop(parents: list[Parent]) -> None:
     parent = served(parents, "blocks")
-    parent.heard("working")
+    parent.next_line("working")
     while parent.process.poll() is None:
         parent.signal(signal.SIGINT)  # pending signals are merged: repeat until it ends
         with suppress(subprocess.TimeoutExpired):
@@ -292,11 +292,11 @@ def test_the_third_signal_ends_what_blocks_the_event_loop(parents: list[Parent])
 
 def test_an_async_def_is_cancelled_by_the_first_signal(parents: list[Parent]) -> None:
     parent = served(parents, "program")
-    parent.heard("working")
+    parent.next_line("working")
     parent.signal(signal.SIGINT)
-    parent.heard("cleaned up")
+    parent.next_line("cleaned up")
     assert parent.exit_code() == 0
-    assert set(parent.complained("").splitlines()) <= {STOPPING}
+    assert set(parent.error_line("").splitlines()) <= {STOPPING}
 
 
 # --- real workers with jobs ---
@@ -313,7 +313,7 @@ async def test_workers_release_jobs_that_do_not_end_within_the_grace(
             parents, "works_on", processes=2, grace=0, arguments={"url": url, "isolated": isolated, "concurrency": 2}
         )
         for _ in range(4):
-            parent.heard("running")
+            parent.next_line("running")
         parent.signal(signal.SIGTERM)
         assert parent.exit_code() == 0
         for n in range(4):
@@ -332,10 +332,10 @@ async def test_a_killed_worker_leaves_its_job_to_the_one_that_takes_its_place(
         parent = supervised(
             parents, "works_on", processes=1, grace=0, first_pause=0.01, arguments={"url": url, "isolated": isolated}
         )
-        runner = parent.heard("running")[0]
+        runner = parent.next_line("running")[0]
         victim = runner if not isolated else parent_of(runner)
         os.kill(victim, signal.SIGKILL)
-        again = parent.heard("running")
+        again = parent.next_line("running")
         assert again[0] != runner
         assert (await backend.get_job("long")).crashes == 1
         parent.signal(signal.SIGTERM)
@@ -350,7 +350,7 @@ async def test_the_leases_of_a_killed_worker_end_at_once_and_it_is_no_longer_sho
         await backend.enqueue_job(long_job("long").replace(max_crashes=0))
         arguments = {"url": shared_url, "isolated": False, "lock_duration": 3600}
         parent = supervised(parents, "works_on", processes=1, grace=0, arguments=arguments, store=shared_url)
-        runner = parent.heard("running")[0]
+        runner = parent.next_line("running")[0]
 
         async def shown_as(state: str) -> bool:
             return {info.pid: info.state for info in await backend.list_workers()}.get(runner) == state
@@ -384,10 +384,10 @@ async def test_if_the_store_is_unreachable_the_leases_of_a_dead_worker_expire(
             arguments={"url": url},
             store="postgresql://nobody@127.0.0.1:1/none",
         )
-        runner = parent.heard("running")[0]
+        runner = parent.next_line("running")[0]
         os.kill(runner, signal.SIGKILL)
-        assert parent.complained("cannot end the leases")
-        assert parent.heard("running")[0] != runner
+        assert parent.error_line("cannot end the leases")
+        assert parent.next_line("running")[0] != runner
         assert (await backend.get_job("long")).crashes == 1
         parent.signal(signal.SIGTERM)
         assert parent.exit_code() == 0
@@ -421,13 +421,13 @@ async def test_jobs_that_end_within_the_grace_are_recorded(parents: list[Parent]
     async with connect(url) as backend:
         await backend.enqueue_jobs([Job(id=f"short-{n}", type="t", payload=b'"short"') for n in range(200)])
         parent = supervised(parents, "works_on", processes=2, arguments={"url": url, "concurrency": 2})
-        parent.heard("running")
+        parent.next_line("running")
         parent.signal(signal.SIGTERM)
         assert parent.exit_code() == 0
         counts = await backend.count_jobs()
         waiting = counts[JobStatus.INITIAL_PENDING] + counts[JobStatus.UNKNOWN_RETRY]  # never claimed, or released
         assert counts[JobStatus.COMPLETED] + waiting == 200
-        assert len([line for line in parent.told if line[0] == "running"]) == counts[JobStatus.COMPLETED]
+        assert len([line for line in parent.output if line[0] == "running"]) == counts[JobStatus.COMPLETED]
 
 
 @pytest.mark.parametrize(("before", "after"), [(gc.get_threshold()[0], 10_000), (900, 900)])
@@ -441,5 +441,5 @@ def test_a_serving_process_freezes_its_modules_and_tunes_the_collector(before: i
         "serve(work)\n"
         "print(gc.get_freeze_count(), gc.get_threshold()[0])\n"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE)
-    assert told.stdout == f"True {after}\n0 {before}\n"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=TIMEOUT)
+    assert output.stdout == f"True {after}\n0 {before}\n"

@@ -29,7 +29,7 @@ RUNNING = 3
 PER_KEY = 1
 RATE = Rate(5, 1)
 KEYS = ("a", "b")
-PATIENCE = 200.0
+TIMEOUT = 200.0
 """Seconds before the test fails, on a busy machine."""
 _SIDE_BY_SIDE = timedelta(milliseconds=25)
 """PostgreSQL writers read the time before they wait for locks, so an end may be dated a little after a start that saw
@@ -78,7 +78,7 @@ class Stage:
 
     async def rest(self) -> list[Schedule]:
         """Remove the schedules, wait until every job has ended, and return the last state of the schedules."""
-        async with connect(self.url) as backend, asyncio.timeout(PATIENCE):
+        async with connect(self.url) as backend, asyncio.timeout(TIMEOUT):
             schedules = await backend.get_schedules()
             for schedule in schedules:
                 await backend.remove_schedule(schedule.id)
@@ -91,12 +91,12 @@ class Stage:
             return await all_events(backend)
 
 
-def hire_worker(processes: ProcessGroup, name: str) -> StartedProcess:
-    return processes.hire("loop", name, "4", str(LEASE), "30", program="worker_process")
+def start_worker(processes: ProcessGroup, name: str) -> StartedProcess:
+    return processes.start_process("loop", name, "4", str(LEASE), "30", program="worker_process")
 
 
-def hire_scheduler(processes: ProcessGroup, name: str) -> StartedProcess:
-    return processes.hire("0.2", name, program="scheduler_process")
+def start_scheduler(processes: ProcessGroup, name: str) -> StartedProcess:
+    return processes.start_process("0.2", name, program="scheduler_process")
 
 
 @pytest.mark.timeout(600)  # it waits for leases to expire, on a busy machine
@@ -109,8 +109,12 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
     stage = Stage(url)
     asyncio.run(stage.set())
     with ProcessGroup(url) as processes:
-        at_work = [hire(processes, f"{hire.__name__} {n}") for n in range(4) for hire in (hire_worker, hire_scheduler)]
-        while not processes.heard("started"):
+        at_work = [
+            start_process(processes, f"{start_process.__name__} {n}")
+            for n in range(4)
+            for start_process in (start_worker, start_scheduler)
+        ]
+        while not processes.lines_of("started"):
             processes.next_line()
         killed = Counter[str]()
         ends = monotonic() + seconds
@@ -119,9 +123,9 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
             asyncio.run(stage.add_flow())
             victim = at_work.pop(chance.randrange(len(at_work)))
             victim.kill()
-            hire = hire_worker if victim.name.startswith("hire_worker") else hire_scheduler
-            killed[hire.__name__] += 1
-            at_work.append(hire(processes, f"{hire.__name__} {4 + killed[hire.__name__]}"))
+            start_process = start_worker if victim.name.startswith("start_worker") else start_scheduler
+            killed[start_process.__name__] += 1
+            at_work.append(start_process(processes, f"{start_process.__name__} {4 + killed[start_process.__name__]}"))
         schedules = asyncio.run(stage.rest())
     stored, history = asyncio.run(audit_at(url))  # legal transitions, growing epochs, one end for each claim
     log = asyncio.run(stage.log())
@@ -142,7 +146,7 @@ def test_four_schedulers_and_four_workers_killed_at_random_create_each_occurrenc
     assert (few, max(started.values())) == (RUNNING, RATE.count), (
         "the limits were never reached, so the test proves nothing"
     )
-    workers, schedulers = killed["hire_worker"], killed["hire_scheduler"]
+    workers, schedulers = killed["start_worker"], killed["start_scheduler"]
     crashes = sum(job.crashes for job in stored.values())
     print(
         f"{workers} workers and {schedulers} schedulers killed, {occurrences} occurrences, {stage.flows} flows, "

@@ -27,13 +27,13 @@ from longshore.runtime.signals import run_until_stopped, serve
 _NEVER = threading.Event()
 
 
-def tell(what: str, *values: Any) -> None:
+def emit(what: str, *values: Any) -> None:
     """Write one line, unbuffered."""
     os.write(1, (json.dumps([what, *values]) + "\n").encode())
 
 
 async def on_the_loop(job: RunningJob) -> str:
-    tell("started", job.id, job.epoch)
+    emit("started", job.id, job.epoch)
     if job.type == "slow":
         await asyncio.sleep(0.02)
     elif job.type == "a while":
@@ -48,9 +48,9 @@ async def on_the_loop(job: RunningJob) -> str:
         hold_the_interpreter(job.data)
     elif job.type == "shows its lease":
         assert job.record.lease is not None
-        tell("claimed", job.id, job.epoch, job.record.lease.token)
+        emit("claimed", job.id, job.epoch, job.record.lease.token)
         await asyncio.sleep(job.data)
-    tell("finished", job.id, job.epoch)
+    emit("finished", job.id, job.epoch)
     return "done"
 
 
@@ -61,9 +61,9 @@ def hold_the_interpreter(seconds: float) -> None:
 
 
 def in_a_thread(job: RunningJob) -> str:
-    tell("started", job.id, job.epoch)
+    emit("started", job.id, job.epoch)
     _NEVER.wait(0.01)
-    tell("finished", job.id, job.epoch)
+    emit("finished", job.id, job.epoch)
     return "done"
 
 
@@ -87,11 +87,11 @@ def executor(kind: str) -> Any:
     return in_a_thread if kind == "threads" else on_the_loop
 
 
-class TellingWorker(Worker):
+class ReportingWorker(Worker):
     """Prints a line when it is closed."""
 
     async def close(self, force: bool = False, *, grace: Duration | None = None) -> None:
-        tell("stopping", force)
+        emit("stopping", force)
         await super().close(force, grace=grace)
 
 
@@ -99,10 +99,12 @@ async def work(kind: str, url: str, name: str, concurrency: int, lease: float, g
     process: Any = executor(kind)
     assert callable(process) or isinstance(process, Executor)
     async with Queue(connect(url)) as queue:
-        worker = TellingWorker(queue, process, concurrency=concurrency, lock_duration=lease, id=name, cancel_grace=0.5)
+        worker = ReportingWorker(
+            queue, process, concurrency=concurrency, lock_duration=lease, id=name, cancel_grace=0.5
+        )
         code = await run_until_stopped(worker, grace=grace)
         left = (await queue.count_jobs())[JobStatus.RUNNING]
-        tell("closed", code, left)
+        emit("closed", code, left)
     sys.exit(code)
 
 
