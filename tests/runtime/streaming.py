@@ -18,11 +18,11 @@ from longshore.runtime.process_registry import registry_of
 from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.scenarios import log_of, new_job
 
-PATIENCE = 25
+TIMEOUT = 25
 """Seconds to wait for a condition, on a busy machine."""
 
 
-async def eventually(holds: Callable[[], Any], within: float = PATIENCE) -> None:
+async def eventually(holds: Callable[[], Any], within: float = TIMEOUT) -> None:
     """Wait until the condition, sync or async, holds."""
     async with asyncio.timeout(within):
         while True:
@@ -37,7 +37,7 @@ async def add(queue: Queue | Backend, /, *job_ids: str, **fields: Any) -> None:
     await queue.enqueue_jobs([new_job(job_id, **fields) for job_id in job_ids])
 
 
-async def receive(stream: JobStream, count: int = 1, within: float = PATIENCE) -> list[Job]:
+async def receive(stream: JobStream, count: int = 1, within: float = TIMEOUT) -> list[Job]:
     """Return exactly this many next jobs of the stream, in any number of batches."""
     jobs: list[Job] = []
     async with asyncio.timeout(within):
@@ -47,7 +47,7 @@ async def receive(stream: JobStream, count: int = 1, within: float = PATIENCE) -
     return jobs
 
 
-async def receive_ids(stream: JobStream, count: int = 1, within: float = PATIENCE) -> list[str]:
+async def receive_ids(stream: JobStream, count: int = 1, within: float = TIMEOUT) -> list[str]:
     """Do the same, by id."""
     return [job.id for job in await receive(stream, count, within)]
 

@@ -40,7 +40,7 @@ from tests.runtime import processors
 pytestmark = pytest.mark.slow  # each test starts processes
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
-PATIENCE = 30
+TIMEOUT = 30
 """Seconds to wait for an event before the test fails."""
 
 
@@ -79,7 +79,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 def looked_for(there: Callable[[], bool], what: str) -> None:
     """Return as soon as the condition holds, for changes without a notification."""
-    pause, until = threading.Event(), time.perf_counter() + PATIENCE
+    pause, until = threading.Event(), time.perf_counter() + TIMEOUT
     while not there():
         assert time.perf_counter() < until, what
         pause.wait(0.01)
@@ -209,7 +209,7 @@ async def test_a_function_of_the_main_file_is_found_in_that_file(how: str, tmp_p
     )
     command = [str(script)] if how == "path" else ["-m", script.stem]
     over = await asyncio.to_thread(
-        subprocess.run, [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
+        subprocess.run, [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT
     )
     assert (over.returncode, over.stdout) == (0, "__mp_main__\nBoom: __mp_main__ True\n"), over.stderr
 
@@ -232,7 +232,7 @@ async def test_a_main_file_without_a_guard_is_refused_and_starts_no_further_proc
         encoding="utf-8",
     )
     over = await asyncio.to_thread(
-        subprocess.run, [sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE
+        subprocess.run, [sys.executable, str(script)], capture_output=True, text=True, timeout=TIMEOUT
     )
     assert over.returncode == 1
     assert 'move the code that starts it under `if __name__ == "__main__":`' in over.stderr
@@ -283,7 +283,7 @@ async def test_a_job_that_cannot_be_started_is_released_with_the_reason(
     worker = Worker(Queue(bench.backend), bench.executor(target))
     job = Job(type="t", payload=b"1", max_attempts=1)
     await bench.backend.enqueue_job(job)
-    until = time.perf_counter() + PATIENCE
+    until = time.perf_counter() + TIMEOUT
     while (given_back := await bench.backend.get_job(job.id)).status is not JobStatus.UNKNOWN_RETRY:
         assert time.perf_counter() < until
         await bench.backend.wait_for_change(1)
@@ -332,12 +332,12 @@ async def test_a_job_cancelled_during_the_import_of_its_process_never_runs_and_t
         encoding="utf-8",
     )
     monkeypatch.syspath_prepend(tmp_path)
-    executor = bench.executor(Target("waits_at_import", "f"), cancel_grace=PATIENCE)
+    executor = bench.executor(Target("waits_at_import", "f"), cancel_grace=TIMEOUT)
     _, task = bench.started(executor, await bench.claimed("first"))
     (pid,) = await told_in(tmp_path / "pid")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, PATIENCE)
+        await asyncio.wait_for(task, TIMEOUT)
     (tmp_path / "go").touch()
     assert await bench.run(executor, "second") == pid
     assert (tmp_path / "second").exists()
@@ -349,7 +349,7 @@ async def test_a_job_with_many_notes_at_once_does_not_block_its_channel(bench: B
     await bench.backend.complete_job(other.id, b'"' + b"y" * 5_000_000 + b'"')
     record = await bench.claimed(depends_on=[other.id])
     executor = bench.executor(processors.asks_and_tells_much)
-    assert await asyncio.wait_for(executor.run(executor.take(record, bench.backend)), PATIENCE) == "done"
+    assert await asyncio.wait_for(executor.run(executor.take(record, bench.backend)), TIMEOUT) == "done"
 
 
 def test_a_child_leaves_nothing_open_where_warnings_are_errors(tmp_path: Path) -> None:
@@ -370,9 +370,7 @@ def test_a_child_leaves_nothing_open_where_warnings_are_errors(tmp_path: Path) -
         "if __name__ == '__main__': asyncio.run(main())\n",
         encoding="utf-8",
     )
-    over = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=PATIENCE
-    )
+    over = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=TIMEOUT)
     assert (over.returncode, over.stderr) == (0, "")
 
 
@@ -575,7 +573,7 @@ async def test_a_child_that_died_between_jobs_is_replaced_unnoticed(bench: Bench
     first = (await bench.run(executor))["pid"]
     os.kill(first, signal.SIGKILL)
     (child,) = executor._idle
-    await asyncio.wait_for(asyncio.wait({child._exited}), PATIENCE)
+    await asyncio.wait_for(asyncio.wait({child._exited}), TIMEOUT)
     assert (await bench.run(executor))["pid"] != first
 
 
@@ -585,7 +583,7 @@ async def test_a_job_that_keeps_crashing_is_buried_with_the_reason_and_the_other
     others = [Job(type="t", payload=str(n).encode()) for n in range(3)]
     await bench.backend.enqueue_jobs([poison, *others])
     worker = Worker(Queue(bench.backend), executor)
-    until = time.perf_counter() + PATIENCE
+    until = time.perf_counter() + TIMEOUT
     for job in (poison, *others):
         while (await bench.backend.get_job(job.id)).status not in FINAL:
             assert time.perf_counter() < until
@@ -602,7 +600,7 @@ async def test_a_job_that_keeps_crashing_is_buried_with_the_reason_and_the_other
 async def test_a_signal_that_stops_the_service_leaves_its_children_to_their_worker(
     bench: Bench, tmp_path: Path
 ) -> None:
-    executor = bench.executor(processors.waits_in_pieces, cancel_grace=PATIENCE)
+    executor = bench.executor(processors.waits_in_pieces, cancel_grace=TIMEOUT)
     _, task = bench.started(executor, await bench.claimed(str(tmp_path / "pid")))
     (pid,) = await told_in(tmp_path / "pid")
     os.kill(pid, signal.SIGTERM)
@@ -615,7 +613,7 @@ async def test_a_signal_that_stops_the_service_leaves_its_children_to_their_work
 
 
 async def test_a_job_that_reads_its_flag_ends_by_itself_with_its_value(bench: Bench, tmp_path: Path) -> None:
-    executor = bench.executor(processors.waits_in_pieces, cancel_grace=PATIENCE)
+    executor = bench.executor(processors.waits_in_pieces, cancel_grace=TIMEOUT)
     job, task = bench.started(executor, await bench.claimed(str(tmp_path / "pid")))
     (pid,) = await told_in(tmp_path / "pid")
     task.cancel()
@@ -625,7 +623,7 @@ async def test_a_job_that_reads_its_flag_ends_by_itself_with_its_value(bench: Be
 
 
 async def test_a_coroutine_is_cancelled_in_its_child(bench: Bench, tmp_path: Path) -> None:
-    executor = bench.executor(processors.waits_soon, cancel_grace=PATIENCE)
+    executor = bench.executor(processors.waits_soon, cancel_grace=TIMEOUT)
     _, task = bench.started(executor, await bench.claimed(str(tmp_path / "pid")))
     await told_in(tmp_path / "pid")
     task.cancel()
@@ -745,7 +743,7 @@ async def test_nothing_is_left_open(bench: Bench) -> None:
     executor = bench.executor(processors.exits_at_once)
     with pytest.raises(ProcessDied):
         await bench.run(executor, 1)
-    await asyncio.wait_for(asyncio.wait({asyncio.create_task(executor.close())}), PATIENCE)
+    await asyncio.wait_for(asyncio.wait({asyncio.create_task(executor.close())}), TIMEOUT)
     before = open_files()
     for _ in range(3):
         another = bench.executor(processors.exits_at_once)

@@ -16,7 +16,7 @@ from longshore import JobStatus, Queue
 from longshore.backends.base import Backend
 from longshore.testing.conformance.scenarios import lease_of, status_of
 from tests.runtime.streaming import (
-    PATIENCE,
+    TIMEOUT,
     add,
     are,
     eventually,
@@ -202,7 +202,7 @@ class Hand:
     async def told(self) -> list[Any]:
         """Return the next line."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             line = await self.process.stdout.readline()
         assert line, await self.errors()
         told: list[Any] = json.loads(line)
@@ -211,7 +211,7 @@ class Hand:
     async def errors(self) -> str:
         """Return its stderr, after its end."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return (await self.process.stderr.read()).decode()
 
     async def dismiss(self) -> None:

@@ -14,7 +14,7 @@ from longshore.core.errors import InvalidArgument
 from longshore.runtime import background
 from longshore.testing.conformance.scenarios import lease_of, moment, seconds
 from tests.runtime.streaming import (
-    PATIENCE,
+    TIMEOUT,
     add,
     are,
     count_claims,
@@ -129,7 +129,7 @@ async def test_several_consumers_of_one_stream_share_its_jobs(queue: Queue) -> N
         got: list[str] = []
         for job_id in ("a", "b", "c"):
             await add(queue, job_id)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             for taken in asyncio.as_completed(waiting):
                 [job] = await taken
                 got.append(job.id)
@@ -168,7 +168,7 @@ async def test_leases_are_renewed_while_the_consumer_blocks_the_event_loop(backe
     async with queue.stream_jobs("worker-1", lease=1.5) as stream:
         [job] = await receive(stream)
         ends = moment(lease_of(job).expires_at)
-        while moment(lease_of(background.submit(backend.get_job("a")).result(PATIENCE)).expires_at) < ends + seconds(2):
+        while moment(lease_of(background.submit(backend.get_job("a")).result(TIMEOUT)).expires_at) < ends + seconds(2):
             pass  # as a computation does: nothing else runs in this loop
         await queue.complete_job("a", lease=lease_of(job))
     assert (await queue.get_job("a")).crashes == 0

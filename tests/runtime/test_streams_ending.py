@@ -20,7 +20,7 @@ from longshore.runtime.streams import JobStream
 from longshore.testing.conformance.scenarios import audit, story
 from tests.postgres_server import Server
 from tests.runtime.conftest import OpenBackend
-from tests.runtime.streaming import PATIENCE, add, are, eventually, never_poll, receive, receive_ids, until_held
+from tests.runtime.streaming import TIMEOUT, add, are, eventually, never_poll, receive, receive_ids, until_held
 
 S = JobStatus
 
@@ -106,7 +106,7 @@ async def test_closing_the_queue_ends_its_streams_without_an_error(backend: Back
     await add(queue, "a", tags=["quick"])
     await until_held(queue, quick, "a")
     await mine.close()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert await consuming == ["a"]
         assert await consume(slow) == []
     job = await queue.get_job("undelivered")
@@ -185,7 +185,7 @@ async def test_a_backend_closed_underneath_ends_the_stream_with_that_error(
         waiting = asyncio.create_task(anext(stream))
         await backend.close()
         with pytest.raises(QueueClosed):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await waiting
         assert await consume(stream) == []  # raised once; then the stream has ended
 
@@ -223,7 +223,7 @@ async def test_a_file_that_is_no_longer_a_database_ends_the_stream_with_that_err
             with (tmp_path / name).open("r+b") as file:
                 file.write(os.urandom(200_000))
         with pytest.raises(BackendUnavailable):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await anext(stream)
 
 
@@ -238,7 +238,7 @@ async def test_a_server_that_was_stopped_ends_the_stream_with_that_error(caplog:
             assert await receive_ids(stream) == ["a"]
             server.stop("immediate")
             with pytest.raises(BackendUnavailable):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await anext(stream)
 
 
@@ -297,7 +297,7 @@ async def test_a_stream_can_be_ended_from_another_loop(queue: Queue) -> None:
     async with queue.stream_jobs("worker-1", max_assigned_jobs=2) as stream:
         await hold_two_and_hand_over_one(queue, stream)
         thread = in_another_loop(lambda: stream.end("asked for from afar"))
-        await asyncio.to_thread(thread.join, PATIENCE)
+        await asyncio.to_thread(thread.join, TIMEOUT)
         assert not thread.is_alive()
         assert (await queue.get_job("undelivered")).error_message == "asked for from afar"
         assert await consume(stream) == []
@@ -312,10 +312,10 @@ async def test_a_loop_that_ends_with_an_open_stream_releases_undelivered_jobs(ba
         stream.start()
         await hold_two_and_hand_over_one(mine, stream)
 
-    await asyncio.to_thread(in_another_loop(leave_it_open).join, PATIENCE)
+    await asyncio.to_thread(in_another_loop(leave_it_open).join, TIMEOUT)
     assert await are(queue, S.FAILED_RETRY, ["undelivered"])
     assert await are(queue, S.RUNNING, ["delivered"])
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await mine.close()
     async with queue.stream_jobs("worker-1", max_assigned_jobs=1) as stream:
         assert len(await receive(stream)) == 1
@@ -332,7 +332,7 @@ async def test_a_stopped_loop_does_not_prevent_closing(backend: Backend, queue: 
         await hold_two_and_hand_over_one(mine, stream)
 
     await asyncio.to_thread(loop.run_until_complete, leave_it_open())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await mine.close()
     assert await are(queue, S.FAILED_RETRY, ["undelivered"])
 
@@ -362,14 +362,14 @@ async def test_jobs_claimed_while_the_loop_ends_are_released(tmp_path: Path) -> 
 
     async def leave_it_open() -> None:
         Queue(backend).stream_jobs("worker-1").start()
-        await asyncio.to_thread(claiming.wait, PATIENCE)
+        await asyncio.to_thread(claiming.wait, TIMEOUT)
         ending.set()
 
     thread = in_another_loop(leave_it_open)
-    await asyncio.to_thread(ending.wait, PATIENCE)
+    await asyncio.to_thread(ending.wait, TIMEOUT)
     holding.execute("COMMIT")
     holding.close()
-    await asyncio.to_thread(thread.join, PATIENCE)
+    await asyncio.to_thread(thread.join, TIMEOUT)
     async with other:
         job = await other.get_job("a")
         assert (job.status, job.crashes) in [(S.FAILED_RETRY, 0), (S.INITIAL_PENDING, 0)]

@@ -19,7 +19,7 @@ from longshore.runtime.worker_loop import WorkerLoop
 from longshore.testing.conformance.scenarios import log_of
 
 S = JobStatus
-PATIENCE = 25.0
+TIMEOUT = 25.0
 """Seconds that a condition may take on a busy machine."""
 _BETWEEN_LOOKS = 0.02
 
@@ -40,7 +40,7 @@ def worker_loop_of(worker: Worker) -> WorkerLoop:
     return worker._loop
 
 
-async def until(met: Callable[[], bool | Awaitable[bool]], within: float = PATIENCE) -> None:
+async def until(met: Callable[[], bool | Awaitable[bool]], within: float = TIMEOUT) -> None:
     """Return as soon as the condition is met."""
     async with asyncio.timeout(within):
         while True:
@@ -50,7 +50,7 @@ async def until(met: Callable[[], bool | Awaitable[bool]], within: float = PATIE
             await asyncio.sleep(_BETWEEN_LOOKS)
 
 
-async def comes_to(backend: Backend, job_id: str, *statuses: JobStatus, within: float = PATIENCE) -> Job:
+async def comes_to(backend: Backend, job_id: str, *statuses: JobStatus, within: float = TIMEOUT) -> Job:
     """Return the job once it has one of these statuses; any final one if none is given."""
     job = await backend.get_job(job_id)
 
