@@ -47,7 +47,7 @@ def test_problems_of_jobs_are_found_with_a_remedy(url: str) -> None:
     told = json.loads(done.out)
     assert told["healthy"] is False
     found = {one["check"]: one for one in told["findings"] if one["level"] == "problem"}
-    assert found["stuck jobs"]["found"] == "1 running jobs have an expired lease: stuck"
+    assert found["stuck jobs"]["found"] == "1 running job with an expired lease: stuck"
     assert "longshore scheduler" in found["stuck jobs"]["fix"]
     assert found["starving jobs"]["found"].startswith("hungry of queue default has waited since")
     assert (
@@ -55,11 +55,11 @@ def test_problems_of_jobs_are_found_with_a_remedy(url: str) -> None:
         in found["starving jobs"]["fix"]
     )
     assert "forgotten" in found["schedules"]["found"]
-    assert "1 jobs wait, and no worker is alive" in found["workers"]["found"]
+    assert "1 waiting job and no live worker" in found["workers"]["found"]
     assert "longshore worker --harbor MODULE:NAME" in found["workers"]["fix"]  # S5: others do not claim their types
     told_all = [one["found"] for one in told["findings"] if one["check"] == "workers"]
     assert any(
-        line.startswith("deaf sent its last heartbeat 6") and line.endswith("min ago, with 1 jobs") for line in told_all
+        line.startswith("deaf sent its last heartbeat 6") and line.endswith("min ago, with 1 job") for line in told_all
     )
     shown = longshore("doctor", "--problems").out
     assert "stuck" in shown
@@ -78,7 +78,7 @@ async def test_a_stuck_job_is_found_behind_many_healthy_older_ones(
         await queue.dequeue_jobs("deaf", lease=30)
         clock.advance(timedelta(hours=1))
         (found,) = [one for one in await examine(queue) if one.check == "stuck jobs"]
-    assert (found.level, found.found) == ("problem", "1 running jobs have an expired lease: stuck")
+    assert (found.level, found.found) == ("problem", "1 running job with an expired lease: stuck")
 
 
 async def test_a_wrong_clock_is_found(url: str) -> None:
@@ -136,7 +136,7 @@ async def test_jobs_that_workers_release_again_and_again_are_found(url: str, mon
             await harbor.run_until_empty()
         unknown, put_off = await starving(queue)
     assert (unknown.level, put_off.level) == ("problem", "warning")  # a task may snooze on purpose
-    assert unknown.found.startswith("1 jobs of type send_emial in queue default are released again and again")
+    assert unknown.found.startswith("workers repeatedly release 1 job of type send_emial in queue default")
     assert unknown.found.endswith(mistyped.id)
     assert "no task of this worker is named 'send_emial', but send_email" in unknown.fix
     assert "the file is not there yet" in put_off.fix
@@ -169,7 +169,7 @@ async def test_a_killed_worker_is_reported_only_while_it_holds_a_job() -> None:
         clock.advance(timedelta(minutes=2))
         found = [one for one in await examine(queue) if one.check == "workers"]
         assert [one.level for one in found][:1] == ["problem"]
-        assert found[0].found == "killed sent its last heartbeat 2 min ago, with 1 jobs"
+        assert found[0].found == "killed sent its last heartbeat 2 min ago, with 1 job"
         await queue.reclaim_expired_leases()
         [job] = await queue.dequeue_jobs("another")
         await queue.complete_job(job.id, lease=job.lease)

@@ -325,7 +325,7 @@ def test_migrate_creates_a_missing_schema(postgres_url: str, monkeypatch: pytest
     monkeypatch.setenv("LONGSHORE_SCHEMA", "elsewhere")
     missing = longshore("stats")
     assert missing.code == Exit.UNREACHABLE
-    assert "make it with longshore migrate" in missing.err
+    assert "create it with longshore migrate" in missing.err
     assert "schema version" in longshore("migrate").out
     assert longshore("stats").code == 0
 

@@ -130,7 +130,7 @@ def test_a_store_with_active_workers_moves_only_with_while_live(source: str, pos
 @pytest.mark.parametrize(
     ("source", "target", "code", "words"),
     [
-        ("sqlite:///{}/typo.db", "postgresql://nobody@127.0.0.1:1/none", 3, "there is no"),
+        ("sqlite:///{}/typo.db", "postgresql://nobody@127.0.0.1:1/none", 3, "does not exist; check the address"),
         ("sqlite:///{}/jobs.db", "postgresql://nobody@127.0.0.1:1/none", 3, "cannot be reached"),
         ("sqlite:///{}/jobs.db", "sqlite:///{}/jobs.db", 5, "exists already; name a file that does not exist"),
         ("memory://", "postgresql://nobody@127.0.0.1:1/none", 2, "source: must be a SQLite or PostgreSQL store"),

@@ -19,11 +19,11 @@ FILES = {
 }
 HARBORS = {
     "nowhere:harbor": "No module named 'nowhere'",
-    "spelled:harbor": "spelled cannot be imported from here: SyntaxError: invalid syntax",
-    "divides:harbor": "divides cannot be imported from here: ZeroDivisionError: division by zero",
+    "spelled:harbor": "cannot import spelled from the working directory: SyntaxError: invalid syntax",
+    "divides:harbor": "cannot import divides from the working directory: ZeroDivisionError: division by zero",
     "lacks:harbor": "No module named 'a_library_that_is_not_there'",
-    "forgets:haven": "forgets has no haven; name the Harbor that is in it",
-    "forgets:harbor": "keeps its jobs where one process sees them, and this starts several; use sqlite:///longshore.db",
+    "forgets:haven": "forgets has no haven; name the variable with the Harbor",
+    "forgets:harbor": "has a store that one process only can use, and `up` starts several; use sqlite:///longshore.db",
 }
 
 

@@ -380,7 +380,7 @@ def test_a_public_address_requires_tokens_and_says_how_to_create_the_first(tmp_p
 def test_a_command_that_cannot_start_prints_one_line(tmp_path: Path) -> None:
     refused = run(tmp_path, "up", "--harbor", "no.such:harbor")
     assert refused.returncode == 2
-    assert refused.stderr == "longshore: harbor: no.such cannot be imported from here: No module named 'no'\n"
+    assert refused.stderr == "longshore: harbor: cannot import no.such from the working directory: No module named 'no'\n"
     assert list(tmp_path.iterdir()) == []
 
 

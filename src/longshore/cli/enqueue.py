@@ -17,13 +17,13 @@ from longshore.cli.exit_codes import Exit
 from longshore.cli.inspect import content, print_new_job
 from longshore.cli.open_store import AsJson, Quiet, Store, complete_job, complete_queue, complete_type, store_options
 from longshore.cli.options import option_groups
-from longshore.cli.output import counted, flush, print_id, print_line, print_lines, print_model, print_stderr
+from longshore.cli.output import flush, print_id, print_line, print_lines, print_model, print_stderr
 from longshore.core.dependencies import Dependencies, DependencyPolicy
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job_options import BackoffLike, JobOptions, Option, options_of
 from longshore.core.status import JobStatus
 from longshore.core.times import Duration, Moment
-from longshore.core.validation import check_name
+from longshore.core.validation import check_name, counted
 
 if TYPE_CHECKING:
     from longshore.core.job import Job

@@ -9,7 +9,8 @@ import typer
 from longshore.cli import rows
 from longshore.cli.open_store import AsJson, Quiet
 from longshore.cli.options import on_store
-from longshore.cli.output import counted, print_id, print_line, print_lines, print_model, print_rows
+from longshore.cli.output import print_id, print_line, print_lines, print_model, print_rows
+from longshore.core.validation import counted
 
 if TYPE_CHECKING:
     from longshore.runtime.queue import Queue

@@ -16,7 +16,6 @@ from longshore.cli.open_store import AsJson, Quiet, complete_job
 from longshore.cli.options import filter_options, on_store
 from longshore.cli.output import (
     Column,
-    counted,
     json_text,
     print_chunk,
     print_id,
@@ -32,7 +31,7 @@ from longshore.cli.rows import ago, clock, compact, span, truncate
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
 from longshore.core.job import attempts_of
-from longshore.core.validation import read_json
+from longshore.core.validation import counted, read_json
 
 if TYPE_CHECKING:
     from longshore.backends.base import Page

@@ -15,11 +15,11 @@ from longshore.cli.exit_codes import Exit, exit_code_of, most_severe
 from longshore.cli.inspect import Listing, show_jobs
 from longshore.cli.open_store import AsJson, Quiet, actor, complete_job
 from longshore.cli.options import filter_options, on_store
-from longshore.cli.output import ask, counted, is_interactive, print_id, print_line, print_model, print_stderr, progress
+from longshore.cli.output import ask, is_interactive, print_id, print_line, print_model, print_stderr, progress
 from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotFound, LongshoreError
 from longshore.core.filters import JobFilter
 from longshore.core.status import JobStatus
-from longshore.core.validation import check_names
+from longshore.core.validation import check_names, counted
 
 if TYPE_CHECKING:
     from longshore.runtime.bulk_operations import Act

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from longshore.cli.exit_codes import Exit
-from longshore.core.validation import printable
+from longshore.core.validation import counted, printable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -121,11 +121,6 @@ def _format_columns(
 
 
 LogForm = Annotated[Literal["text", "json"], typer.Option("--log-format", help="Format of log lines.")]
-
-
-def counted(number: int, noun: str, plural: str = "s") -> str:
-    """Return a number with its noun: `1 job`, `2,000 jobs`."""
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def print_line(line: str = "") -> None:

@@ -14,7 +14,6 @@ import typer
 
 from longshore.cli.exit_codes import Exit
 from longshore.cli.output import (
-    counted,
     json_text,
     print_chunk,
     print_json,
@@ -26,6 +25,7 @@ from longshore.cli.output import (
 )
 from longshore.core.errors import InvalidArgument
 from longshore.core.times import from_micros
+from longshore.core.validation import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

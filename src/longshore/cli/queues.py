@@ -9,8 +9,9 @@ import typer
 from longshore.cli import parsing, rows
 from longshore.cli.open_store import AsJson, OneQueue, Quiet, complete_queue
 from longshore.cli.options import on_store
-from longshore.cli.output import Column, clear_screen, counted, flush, print_line, print_list, print_model, print_rows
+from longshore.cli.output import Column, clear_screen, flush, print_line, print_list, print_model, print_rows
 from longshore.core.errors import InvalidArgument
+from longshore.core.validation import counted
 
 if TYPE_CHECKING:
     from longshore.runtime.queue import Queue

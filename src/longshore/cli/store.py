@@ -10,9 +10,9 @@ from longshore.backends.data_migration import Begun, MoveReport, SupportsCopyIn,
 from longshore.cli.exit_codes import Exit
 from longshore.cli.open_store import AsJson, Store
 from longshore.cli.options import on_store
-from longshore.cli.output import counted, print_json, print_line, print_model, print_stderr, print_table, progress
+from longshore.cli.output import print_json, print_line, print_model, print_stderr, print_table, progress
 from longshore.core.errors import InvalidArgument
-from longshore.core.validation import shown_address
+from longshore.core.validation import counted, shown_address
 
 if TYPE_CHECKING:
     from longshore.backends.base import Backend

@@ -9,10 +9,10 @@ import typer
 
 from longshore.cli.open_store import Store, complete_queue, store_options, warn_of_password
 from longshore.cli.options import option_groups
-from longshore.cli.output import LogForm, counted, print_stderr
+from longshore.cli.output import LogForm, print_stderr
 from longshore.cli.parsing import duration
 from longshore.core.errors import InvalidArgument, LongshoreError
-from longshore.core.validation import shown_address
+from longshore.core.validation import counted, shown_address
 
 if TYPE_CHECKING:
     from longshore.app.harbor import Harbor

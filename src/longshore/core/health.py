@@ -11,6 +11,7 @@ from longshore.core.clock import ClockStep, recent
 from longshore.core.explain import HEARTBEAT_WITHIN, OVERDUE
 from longshore.core.schedule import Schedule
 from longshore.core.times import duration_text as _span
+from longshore.core.validation import counted
 
 
 class Rows(NamedTuple):
@@ -192,15 +193,16 @@ def judge_clock(
 def judge_workers(silent: Sequence[Silent], alive: int, waiting: int, now: datetime) -> Iterator[Finding]:
     """Report workers that stopped sending heartbeats, and whether any worker is alive."""
     for worker in silent:
-        held = f", with {worker.running} jobs" if worker.running else ""
+        held = f", with {counted(worker.running, 'job')}" if worker.running else ""
         found = f"{worker.id} sent its last heartbeat {_span(now - worker.seen_at)} ago{held}"
         fix = "check its process and its network; its jobs return to the queue when their leases expire"
         yield Finding("workers", "problem" if worker.running else "warning", found, fix)
     if alive or not waiting:
-        yield Finding("workers", "ok", f"{alive} workers sent a heartbeat in the last {HEARTBEAT_WITHIN.seconds} s")
+        seconds = HEARTBEAT_WITHIN.seconds
+        yield Finding("workers", "ok", f"{counted(alive, 'worker')} sent a heartbeat in the last {seconds} s")
     else:
         fix = "start a worker with the harbor that declares their tasks: longshore worker --harbor MODULE:NAME"
-        yield Finding("workers", "problem", f"{waiting:,} jobs wait, and no worker is alive", fix)
+        yield Finding("workers", "problem", f"{counted(waiting, 'waiting job')} and no live worker", fix)
 
 
 def judge_schedules(schedules: Sequence[Schedule], now: datetime) -> Iterator[Finding]:
@@ -212,10 +214,10 @@ def judge_schedules(schedules: Sequence[Schedule], now: datetime) -> Iterator[Fi
     late = [one for one in schedules if not one.paused and one.next_run_at and now - one.next_run_at > OVERDUE]
     if late:
         names = ", ".join(one.id for one in late[:5])
-        found = f"{len(late)} schedules are overdue: {names}"
+        found = f"{counted(len(late), 'overdue schedule')}: {names}"
         yield Finding("schedules", "problem", found, "no scheduler is running; start one with: longshore scheduler")
     else:
-        yield Finding("schedules", "ok", f"{len(schedules)} schedules, none of them overdue")
+        yield Finding("schedules", "ok", f"{counted(len(schedules), 'schedule')}, none overdue")
 
 
 def _size(count: int) -> str:

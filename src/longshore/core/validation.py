@@ -285,6 +285,11 @@ def clean_text(field: str, value: object, *, longest: int = LONGEST_TEXT) -> str
     return value if value.isascii() and "\x00" not in value else _UNSTORABLE.sub("\ufffd", value)
 
 
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """Return a number with its noun: `1 job`, `2,000 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
 def printable(text: str) -> str:
     """Escape control characters, line ends and marks that change the text direction, for terminals and logs."""
     return text if text.isprintable() else "".join(map(_shown_letter, text))

@@ -14,6 +14,7 @@ from longshore.core.filters import JobFilter
 from longshore.core.health import STARVING, Finding, Silent, judge_clock, judge_schedules, judge_store, judge_workers
 from longshore.core.job import Job
 from longshore.core.status import ELIGIBLE, HOLDS_CAPACITY, JobStatus
+from longshore.core.validation import counted
 from longshore.runtime.job_listing import jobs_by_id, pages
 from longshore.runtime.queue import Queue
 
@@ -41,8 +42,8 @@ async def released_repeatedly(queue: Queue, now: datetime) -> list[Finding]:
         for reason in await _reasons(queue, jobs[0], "given_back"):
             unknown = str(reason.details["reason"]).startswith(NO_TASK_NAMED)
             found = (
-                f"{len(jobs)} jobs of type {job_type} in queue {name} are released again and again, the first since "
-                f"{_claimed_since(jobs[0]):%Y-%m-%d %H:%M} UTC: {_named([job.id for job in jobs])}"
+                f"workers repeatedly release {counted(len(jobs), 'job')} of type {job_type} in queue {name}, the first "
+                f"since {_claimed_since(jobs[0]):%Y-%m-%d %H:%M} UTC: {_named([job.id for job in jobs])}"
             )
             findings.append(Finding("starving jobs", "problem" if unknown else "warning", found, str(reason)))
     return findings
@@ -128,8 +129,8 @@ async def _stuck(queue: Queue, now: datetime) -> tuple[list[Finding], Counter[st
         leases = {job.id: job.lease.expires_at for job in page.items if job.lease is not None}
         late += [job_id for job_id, ends in leases.items() if ends is not None and now - ends > HEARTBEAT_WITHIN]
     if not late:
-        return [Finding("stuck jobs", "ok", f"{held.total()} running jobs, all with a valid lease")], held
-    found = f"{len(late)} running jobs have an expired lease: {', '.join(late[:_NAMED])}"
+        return [Finding("stuck jobs", "ok", f"{counted(held.total(), 'running job')}, no lease expired")], held
+    found = f"{counted(len(late), 'running job')} with an expired lease: {', '.join(late[:_NAMED])}"
     return [Finding("stuck jobs", "problem", found, "no process sweeps; start longshore scheduler or a worker")], held
 
 

@@ -68,7 +68,7 @@ def run_pipeline(
     spark: SparkSession,
     schema: str | None = None,
     form: str | None = None,
-    again: Days = Days(),  # noqa: B008 - immutable
+    again: Days = Days(),  # noqa: B008 - the default is immutable
     fresh_within: timedelta | None = None,
     events_at_once: int = EVENTS_AT_ONCE,
     partitions: int = 4,
@@ -158,7 +158,7 @@ def refresh_lake(
     form: str,
     log: str,
     made_at: datetime,
-    again: Days = Days(),  # noqa: B008 - immutable
+    again: Days = Days(),  # noqa: B008 - the default is immutable
     told: Callable[[Step], None] = lambda _: None,
 ) -> Lake:
     """Add the landed batches, recompute what they change, and return the next version of the lake."""
