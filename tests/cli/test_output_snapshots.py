@@ -150,7 +150,7 @@ def check_snapshot(name: str, lines: Iterable[str]) -> None:
         return
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     diff = difflib.unified_diff(before.splitlines(), today.splitlines(), path.name, "today", lineterm="", n=2)
-    assert today == before, "\n".join(["run with LONGSHORE_WRITE_SNAPSHOTS=1 if the change is meant", *diff])
+    assert today == before, "\n".join(["run with LONGSHORE_WRITE_SNAPSHOTS=1 if the change is intended", *diff])
 
 
 def replaced(text: str) -> str:

@@ -48,7 +48,7 @@ async def memory() -> AsyncIterator[Backend]:
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Serve a store until the test is over."""
+    """Serve a store until the test ends."""
     async with AsyncExitStack() as open_until_the_end:
 
         async def serving(backend: Backend, **options: Any) -> httpx.AsyncClient:

@@ -70,9 +70,9 @@ async def test_failures_appear_with_the_states_of_the_api(
     clock.advance(61)
     assert (await client.get("/v1/jobs/j")).json()["state"] == "QUEUED"
     (job,) = await backend.dequeue_jobs("w")
-    await backend.bury_job("j", "Broken: for good", lease=job.lease)
+    await backend.bury_job("j", "Broken: permanently", lease=job.lease)
     shown = (await client.get("/v1/jobs/j")).json()
-    assert (shown["state"], shown["retry_count"], shown["error_message"]) == ("DEAD", 2, "Broken: for good")
+    assert (shown["state"], shown["retry_count"], shown["error_message"]) == ("DEAD", 2, "Broken: permanently")
     moves = [(event.from_status, event.to_status) for event in await backend.read_events(job_id="j")]
     assert (JobStatus.RUNNING, JobStatus.DEAD) not in moves
     back = await client.post("/v1/jobs/j/retry", json={"reset": False})

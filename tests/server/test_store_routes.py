@@ -94,7 +94,7 @@ async def test_the_same_key_claims_once_and_another_body_is_refused(quick: httpx
     other = await quick.post("/v1/work/claim", json={**body, "limit": 2}, headers=key)
     assert (other.status_code, other.json()["type"]) == (422, "urn:longshore:idempotency-key-reused")
     strange = await quick.post("/v1/work/claim", json=body, headers={**key, "Longshore-Sent-To": "another"})
-    assert strange.json() == first.json()  # it is known here, whoever else got it
+    assert strange.json() == first.json()  # it is known here
     lost = await quick.post(
         "/v1/work/claim", json=body, headers={"Idempotency-Key": "k2", "Longshore-Sent-To": "another"}
     )
@@ -238,7 +238,7 @@ async def test_an_operator_of_one_queue_cannot_change_others(guarded: httpx.Asyn
 async def test_how_long_the_log_is_kept_is_not_for_an_operator_of_one_queue(
     guarded: httpx.AsyncClient, memory: Backend
 ) -> None:
-    # F60: the log tells what the operator did
+    # F60: the log records the operator's action
     refused = await asked(guarded, "store/set_retention", MAIL_ADMIN, queue="mail", finished=60, events=0.001)
     assert (refused.status_code, "events" in refused.json()["detail"]) == (403, True), refused.text
     assert (await asked(guarded, "store/set_retention", MAIL_ADMIN, queue="mail", events=None)).status_code == 403
@@ -288,7 +288,7 @@ async def test_the_proof_of_a_lease_is_shown_to_workers_only(guarded: httpx.Asyn
 async def test_the_actor_is_the_name_of_the_token(guarded: httpx.AsyncClient, memory: Backend) -> None:
     await memory.dequeue_jobs("w", queues=["mail"])
     await memory.bury_job("m", "hopeless")
-    assert (await asked(guarded, "store/retry_job", ADMIN, job_id="m", actor="somebody else")).status_code == 204
+    assert (await asked(guarded, "store/retry_job", ADMIN, job_id="m", actor="another name")).status_code == 204
     assert [event.actor for event in await memory.read_events(job_id="m")][-1] == "admin"
 
 
@@ -390,7 +390,7 @@ async def test_a_worker_cannot_use_the_id_of_a_worker_of_another_queue(serve: Se
             assert "bills" not in told.text
         assert await store.list_workers() == before
         assert (await asked(client, "work/heartbeat", MAILER, worker={"id": "own"})).status_code == 204
-        clock.advance(61)  # nobody has heard of it, so that it may be a worker of theirs by now
+        clock.advance(61)  # without heartbeats its id is free again
         assert (await asked(client, "work/heartbeat", MAILER, worker={"id": "biller"})).status_code == 204
         await store.heartbeat_worker(WorkerInfo(id="both", queues=("bills",), state="stopped"))
         assert (await asked(client, "work/heartbeat", MAILER, worker={"id": "both"})).status_code == 204
@@ -464,7 +464,7 @@ async def test_a_page_of_large_jobs_ends_early_and_its_cursor_leads_on(
     assert ids == [f"j{number}" for number in range(20)]
     assert max(sizes) <= 8
     [one] = (await asked(quick, "store/list_jobs", filter={"ids": ["j7"]}, limit=1)).json()["items"]
-    assert len(one["payload"]) == 4_002  # however large one is, it is told
+    assert len(one["payload"]) == 4_002  # one job is returned, however large it is
 
 
 async def test_of_many_large_jobs_no_more_are_read_than_a_page_holds(
@@ -572,7 +572,7 @@ async def test_a_list_in_a_request_that_is_too_long_is_refused_whole(
         refused = await asked(quick, f"store/{verb}", jobs=jobs)
         assert (refused.status_code, refused.json()["field"]) == (422, "jobs")
         assert "at most 20,000 in one request, not 20,001; send several requests" in refused.text
-    assert (await asked(quick, "store/enqueue_jobs", jobs=jobs[1:])).status_code == 200, "as many as are told of"
+    assert (await asked(quick, "store/enqueue_jobs", jobs=jobs[1:])).status_code == 200, "as many as the error names"
     monkeypatch.setattr("longshore.backends.remote.codecs.MOST_LISTED", 3)
     before = await memory.count_jobs()
     ids, lease = ["1", "2", "3", "4"], {"token": "t", "epoch": 1}

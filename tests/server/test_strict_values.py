@@ -182,7 +182,7 @@ async def test_every_parameter_that_the_document_tells_of_is_known(quick: httpx.
 
 
 class Crate(BaseModel):
-    """What a route of somebody's own may take."""
+    """The body of an additional route."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -214,7 +214,7 @@ async def test_whichever_job_of_a_batch_has_changed_its_key_lets_no_other_body_p
     assert again == [{**job, "replayed": True} for job in first]
     for jobs in (
         [{**one, "queue": "b"}, two],  # the first job is in another queue now,
-        [{**one, "idempotency_key": "own", "data": 9}, two],  # or goes by a key of its own,
+        [{**one, "idempotency_key": "own", "data": 9}, two],  # or has its own key,
         [{**one, "idempotency_key": "own"}, {**two, "idempotency_key": "too"}, one],  # or all that were in that place
         [{**one, "queue": "c"}, {**one, "queue": "c"}, {**one, "queue": "c"}, two],
         [two],
@@ -318,7 +318,7 @@ async def test_a_change_between_storing_and_accepting_is_reported(memory: Backen
         await memory.delete_jobs(job_ids=["removed"])
         await accept(job_ids)
 
-    memory.accept_jobs = called_off_before  # type: ignore[method-assign]  # somebody comes between the two steps
+    memory.accept_jobs = called_off_before  # type: ignore[method-assign]  # another process acts between the two steps
     held = [Job(id=name, type="t", status=JobStatus.CREATED) for name in ("called off", "removed", "well")]
     told = await asyncio.gather(*(acceptor.submit([job]) for job in held), return_exceptions=True)
     assert [answer.status for (answer,) in (told[0], told[2])] == [JobStatus.UNSCHEDULED, JobStatus.INITIAL_PENDING]  # type: ignore[misc]  # no errors
@@ -396,7 +396,7 @@ def test_a_server_needs_a_store() -> None:
 async def test_an_id_in_another_queue_is_in_the_way_and_its_job_is_left_as_it_was(
     client: httpx.AsyncClient, backend: Backend
 ) -> None:
-    # whoever guesses what a held job of another queue carries does not set it going
+    # guessing the data of a held job of another queue does not accept it
     await backend.enqueue_job(Job(id="held", type="pay", queue="bills", payload=b"1", status=JobStatus.CREATED))
     same = {"id": "held", "type": "pay", "queue": "mail", "data": 1}
     for path, body in (("/v1/jobs", same), ("/v1/jobs/batch", {"jobs": [{"type": "x"}, same]})):

@@ -110,7 +110,7 @@ async def test_a_name_belongs_to_one_token_at_a_time_so_that_the_log_names_one(
     first, _ = await tokens.issue_token("shop", ["read"])
     with pytest.raises(InvalidArgument, match="the name of a valid token; revoke it, or choose another") as told:
         await tokens.issue_token("shop", ["admin"])
-    assert first.id not in str(told.value), "whoever is bound to queues may not list it"
+    assert first.id not in str(told.value), "a caller limited to queues may not list it"
     await tokens.revoke_token(first.id)
     await tokens.issue_token("shop", ["read"], expires_in=1)
     clock.advance(1)
@@ -279,7 +279,7 @@ async def test_only_the_address_of_a_guesser_is_throttled(memory: Backend, serve
     assert answers == [401] * auth.ALLOWED + [429] * (1_000 - auth.ALLOWED)
     assert int(wrong.headers["retry-after"]) <= auth.WINDOW
     assert (await client.get("/v1/queues", headers=bearer(secret))).status_code == 200, "a good one is let in"
-    assert (await client.get("/v1/queues")).status_code == 401, "none at all is no guess"
+    assert (await client.get("/v1/queues")).status_code == 401, "a missing token does not count as a guess"
     dial.seconds += auth.WINDOW
     assert (await client.get("/v1/queues", headers=bearer("wrong"))).status_code == 401
 
@@ -384,4 +384,4 @@ async def test_log_lines_never_contain_tokens() -> None:
         line = form.format(record)
         assert secret.rpartition("_")[2] not in line
         assert "lsk_…" in line or "lsk_\\u2026" in line
-    assert without_secrets("nothing of the kind") == "nothing of the kind"
+    assert without_secrets("no secret here") == "no secret here"

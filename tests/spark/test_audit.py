@@ -92,7 +92,7 @@ def test_where_old_events_were_pruned_a_life_may_begin_anywhere(spark: SparkSess
     assert strict.counts == report.pruned
 
 
-def test_what_follows_where_the_jobs_were_read_is_left_to_the_next_audit(spark: SparkSession, pattern: Pattern) -> None:
+def test_events_after_the_read_of_the_jobs_are_left_to_the_next_audit(spark: SparkSession, pattern: Pattern) -> None:
     """Some jobs came or went on since they were read, and what is not certain yet has gaps."""
     events, jobs = short_log(spark, pattern)
     certain = Watermark(LogPosition(0, len(pattern.events)), now=pattern.now)  # the jobs were read after the first copy

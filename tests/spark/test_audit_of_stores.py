@@ -91,7 +91,7 @@ def tamper(url: str, *statements: str) -> None:
             server.execute(statement.encode())
 
 
-async def test_what_was_done_behind_the_back_of_the_engine_is_found(spark: SparkSession, store_url: str) -> None:
+async def test_changes_made_directly_in_the_database_are_found(spark: SparkSession, store_url: str) -> None:
     clock = HeldClock()
     async with connect(store_url, clock=clock) as backend:
         await backend.enqueue_jobs(
@@ -145,6 +145,6 @@ async def test_of_a_store_that_keeps_its_events_for_a_while_nothing_is_wrong(
     assert output(report) == []
 
 
-def test_a_store_that_is_not_there_is_told_of(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_store_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"none.db does not exist"):
         from_store(spark, f"sqlite:///{tmp_path}/none.db")

@@ -97,7 +97,7 @@ async def test_notes_are_written_as_from_everywhere_else(backend: Backend) -> No
     assert [(entry.message, entry.level) for entry in await backend.read_logs(id)] == [("half way", "warn")]
 
 
-async def test_rows_are_called_off_each_in_its_way(backend: Backend, spark: SparkSession, tmp_path: Path) -> None:
+async def test_rows_are_cancelled_in_steps(backend: Backend, spark: SparkSession, tmp_path: Path) -> None:
     rows = [{"n": n, "manners": "polite" if n < 3 else "deaf", "folder": str(tmp_path)} for n in range(24)]
     ids = await enqueued(backend, *rows)
     executor = SparkExecutor(rows_to_run.until_called_off, cancel_grace=3)  # within which the polite one must answer
@@ -115,7 +115,7 @@ async def test_rows_are_called_off_each_in_its_way(backend: Backend, spark: Spar
     assert [job.status for job in ended] == [S.COMPLETED] + [S.STOPPED] * 23
 
 
-async def test_a_row_that_takes_too_long_holds_up_nobody(backend: Backend) -> None:
+async def test_a_slow_row_does_not_block_others(backend: Backend) -> None:
     await enqueued(backend, *[{"n": n, "manners": "rude" if n else "deaf"} for n in range(4)], timeout=0.3)
     jobs = await worked_off(backend, rows_to_run.until_called_off, cancel_grace=0.5)
     assert {job.status for job in jobs.values()} == {S.DEAD}
@@ -147,7 +147,7 @@ async def test_a_worker_that_stops_hands_its_rows_back(backend: Backend) -> None
     assert {(job.status, job.crashes, job.retry_count) for job in jobs} == {(S.UNKNOWN_RETRY, 0, 0)}
 
 
-async def test_what_the_tasks_cannot_import_goes_back_uncharged_with_the_reason(backend: Backend) -> None:
+async def test_a_job_that_tasks_cannot_import_is_released_with_the_reason(backend: Backend) -> None:
     (id,) = await enqueued(backend, {"n": 0})
     executor = SparkExecutor(Target("no_such_module", "function"))
     async with Worker(Queue(backend), executor):
@@ -164,7 +164,7 @@ async def test_a_harbors_tasks_run_on_spark(spark: SparkSession) -> None:
         assert await later.result() == "A"
 
 
-async def test_who_does_not_know_the_word_is_hung_up_on(backend: Backend) -> None:
+async def test_a_client_without_the_secret_is_disconnected(backend: Backend) -> None:
     executor = SparkExecutor(rows_to_run.as_told)
     port = await executor._server.open("127.0.0.1")
     try:
@@ -194,7 +194,7 @@ def test_jobs_are_gathered_while_more_come_and_not_for_ever() -> None:
     assert gathered(jobs=7, before=6, waited=0.5, most=10)
 
 
-def test_a_batch_begins_beside_others_when_it_is_as_large_as_what_is_left_of_them() -> None:
+def test_a_batch_starts_while_others_run_if_it_is_large_enough() -> None:
     assert may_begin(jobs=1, under_way=[], slots=1, most=10)
     assert not may_begin(jobs=3, under_way=[4], slots=1, most=10)
     assert may_begin(jobs=4, under_way=[4], slots=1, most=10)

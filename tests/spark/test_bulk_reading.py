@@ -58,7 +58,7 @@ async def test_conditions_are_met_by_the_store(store_url: str) -> None:
     assert ids(Condition("created_at", "<", 0)) == set()
 
 
-async def test_the_log_is_read_up_to_what_was_there_when_it_was_cut(store_url: str) -> None:
+async def test_the_log_is_read_up_to_the_end_it_had_at_planning(store_url: str) -> None:
     await fill(store_url)
     backend = connect(store_url)
     assert isinstance(backend, SupportsExport)

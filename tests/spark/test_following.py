@@ -45,7 +45,7 @@ async def test_batches_of_at_most_so_many_events_follow_one_another_without_gap_
     assert len({number for batch in batches for number in batch}) == EVENTS
 
 
-async def test_a_run_over_what_is_there_ends_where_the_log_ended_when_it_began(store_url: str) -> None:
+async def test_an_available_now_run_ends_where_the_log_ended_at_its_start(store_url: str) -> None:
     await fill(store_url)
     reader = follower(store_url)
     reader.prepareForTriggerAvailableNow()
@@ -56,7 +56,7 @@ async def test_a_run_over_what_is_there_ends_where_the_log_ended_when_it_began(s
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
-async def test_following_begins_where_it_is_told_to(store_url: str) -> None:
+async def test_following_starts_at_the_given_position(store_url: str) -> None:
     await fill(store_url)
     latest = follower(store_url, starting="latest").initialOffset()
     async with connect(store_url) as backend:
@@ -139,7 +139,7 @@ def run_once(spark: "SparkSession", url: str, lake: Path) -> list[int]:
     return [int(progress["numInputRows"]) for progress in query.recentProgress if progress["numInputRows"]]
 
 
-async def test_a_stream_goes_on_from_its_checkpoint(spark: "SparkSession", store_url: str, tmp_path: Path) -> None:
+async def test_a_stream_resumes_from_its_checkpoint(spark: "SparkSession", store_url: str, tmp_path: Path) -> None:
     await fill(store_url)
     assert run_once(spark, store_url, tmp_path) == [60, 60, EVENTS - 120]
     async with connect(store_url) as backend:

@@ -117,7 +117,7 @@ def test_every_claim_is_an_attempt_even_where_the_log_is_broken(spark: "SparkSes
     }
 
 
-def test_throughput_counts_every_event_once_and_depth_sums_what_came_and_went(spark: "SparkSession") -> None:
+def test_throughput_counts_every_event_once_and_depth_sums_the_changes(spark: "SparkSession") -> None:
     log = events(
         spark, added(0), added(1, uid=2), begun(2), {"event": "job.log_added", "at": 3}, completed(70),
         {"uid": 3, "seq": 5, "event": "job.active", "move": "INITIAL_PENDING>RUNNING", "at": 71},
@@ -202,7 +202,7 @@ def test_the_lateness_of_a_schedule_is_counted_from_the_time_in_its_runs_id(spar
     assert (row.runs, row.made_late_p50, row.late_p95, row.completed) == (1, 30.0, 40.0, 1)
 
 
-def test_dates_are_of_utc_whatever_the_session_says(spark: "SparkSession") -> None:
+def test_dates_are_in_utc_in_any_session_time_zone(spark: "SparkSession") -> None:
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     try:
         row = spark.range(1).select(date_of(F.lit(NOON + timedelta(hours=11))).cast("string").alias("day")).first()
@@ -212,7 +212,7 @@ def test_dates_are_of_utc_whatever_the_session_says(spark: "SparkSession") -> No
     assert row.day == "2026-05-01"
 
 
-def test_what_varies_in_an_error_is_left_out_of_its_pattern(spark: "SparkSession") -> None:
+def test_the_pattern_of_an_error_omits_its_variable_parts(spark: "SparkSession") -> None:
     texts = ["KeyError: 'a'\\nmore", "OSError: [Errno 2] at 0x7f01 in /srv/data/x.txt", None]
     frame = spark.createDataFrame([(text,) for text in texts], "error string")
     rows = frame.select(lake_errors.pattern_of(F.col("error")), lake_errors.fingerprint_of(F.col("error"))).collect()

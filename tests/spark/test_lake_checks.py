@@ -23,7 +23,7 @@ def batch(number: int, *, nulls: dict[str, int] | None = None, first: int = 1, l
     return Receipt(number, 9, Piece("", {}), nulls=nulls or {}, first=[0, first], last=[0, last])
 
 
-def test_an_event_without_what_makes_it_one_stops_the_run() -> None:
+def test_an_event_without_a_required_column_stops_the_run() -> None:
     checks.check_nulls([batch(0), batch(1)])
     with pytest.raises(
         LakeError, match=r"the lake has not changed: 3 of the 9 events of batch 1 have no job_id; another program"
@@ -39,7 +39,7 @@ def test_a_batch_that_does_not_begin_after_the_one_before_stops_the_run() -> Non
         checks.check_order([batch(0)], [0, 5])
 
 
-def test_what_the_store_gave_must_be_on_disk() -> None:
+def test_all_events_of_the_store_must_be_on_disk() -> None:
     checks.check_all_came(2, 5, 5)
     with pytest.raises(LakeError, match="the store returned 5 events for batch 2 and 4 are on disk"):
         checks.check_all_came(2, 5, 4)

@@ -105,7 +105,7 @@ def tables_can_be_asked_for(spark: "SparkSession", lake: Lake, monkeypatch: pyte
         lake.table(spark, "gold")
 
 
-def test_jobs_that_come_back_or_whose_steps_come_out_of_order_are_told(spark: "SparkSession") -> None:
+def test_retried_jobs_and_steps_out_of_order_are_detected(spark: "SparkSession") -> None:
     names = schema_of(CARRIED).fieldNames()
 
     def steps(*known: tuple[int, int]) -> "object":
@@ -119,7 +119,7 @@ def test_jobs_that_come_back_or_whose_steps_come_out_of_order_are_told(spark: "S
 
 
 @pytest.mark.parametrize("where", ["here", "hadoop"])
-def test_the_small_files_of_a_lake_are_whole_or_not_there(spark: "SparkSession", tmp_path: Path, where: str) -> None:
+def test_small_files_of_a_lake_are_written_atomically(spark: "SparkSession", tmp_path: Path, where: str) -> None:
     files = files_at(str(tmp_path)) if where == "here" else HadoopFiles(tmp_path.as_uri(), spark)
     assert files.read("a/one.json") is None
     assert files.names("a") == []

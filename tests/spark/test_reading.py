@@ -38,7 +38,7 @@ async def test_jobs_events_and_logs_are_read(spark: "SparkSession", store_url: s
     assert len(logs) == DONE
 
 
-async def test_filters_are_met_by_the_store_and_what_it_cannot_is_left_to_spark(
+async def test_filters_are_pushed_to_the_store_and_the_rest_stays_with_spark(
     spark: "SparkSession", store_url: str
 ) -> None:
     await fill(store_url)
@@ -70,7 +70,7 @@ async def test_a_session_that_offers_no_filters_reads_the_same(spark: "SparkSess
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
-def test_what_cannot_be_read_is_told_in_words(spark: "SparkSession", tmp_path: object) -> None:
+def test_an_impossible_read_is_refused_with_a_reason(spark: "SparkSession", tmp_path: object) -> None:
     for url, table, options, words in (
         ("sqlite:///jobs.db", "job", {}, r"path: 'job' is not a table of a queue; use load\(\"jobs\"\)"),
         (

@@ -57,7 +57,7 @@ def check_it_needs_nothing_else(reader: Reader) -> None:
     assert not re.search(r"url\(|@import", "".join(reader.texts))
 
 
-def test_everything_is_drawn_and_written_whatever_the_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_report_is_complete_with_any_names(spark: SparkSession, tmp_path: Path) -> None:
     lake = made_up(hours=3, queues=HOSTILE, types=["<b>"], workers=2, errors=[("=E", "<i>\x07")], minutes=60)
     written = write_report(spark, lake, tmp_path / "new" / "folder")
     reader = read(written.page)
@@ -74,7 +74,7 @@ def test_everything_is_drawn_and_written_whatever_the_names(spark: SparkSession,
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\u202e]", everything)
 
 
-def test_a_lake_in_which_nothing_happened_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_report_of_an_empty_lake_says_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     written = write_report(spark, MadeUp({}), tmp_path, title="Empty")
     reader = read(tmp_path / PAGE)
     check_it_needs_nothing_else(reader)

@@ -35,7 +35,7 @@ def texts(drawing: Markup) -> str:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_a_name_is_it_stays_text_in_every_drawing(name: str) -> None:
+def test_names_are_escaped_in_every_chart(name: str) -> None:
     ones = [1.0] * DAY.count
     fans = {part: list(ones) for part in ("p50", "p75", "p95", "p99")}
     for drawing in (
@@ -75,7 +75,7 @@ def test_any_text_is_one_text_node(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "  =1", "\r=1"])
-def test_what_a_spreadsheet_would_run_begins_with_an_apostrophe_or_is_no_blank(value: str) -> None:
+def test_cells_that_a_spreadsheet_would_run_get_an_apostrophe(value: str) -> None:
     cell = inert_cell(value)
     assert not cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\r"))
 
@@ -93,7 +93,7 @@ def test_numbers_stay_numbers_in_a_file_and_rows_of_hostile_names_stay_rows(tmp_
     ]
 
 
-def test_a_table_tells_where_the_rest_of_it_is_and_shows_long_names_whole_when_pointed_at() -> None:
+def test_a_table_links_to_its_file_and_has_full_names_as_tooltips() -> None:
     long = "x" * 90
     page = on_the_page([text("queue", "queue")], [{"queue": long}, {"queue": None}], 7, "t.csv")
     table = parsed(tag("div", page))
@@ -137,7 +137,7 @@ def test_times_are_marked_where_days_and_hours_begin() -> None:
         *[(5_000, "83 min"), (7_200, "2 h"), (100_000, "28 h"), (345_600, "4 d"), (None, "–")],
     ],
 )
-def test_spans_are_told_as_people_say_them(seconds: float | None, told: str) -> None:
+def test_durations_have_readable_units(seconds: float | None, told: str) -> None:
     assert span(seconds) == told
 
 
@@ -157,7 +157,7 @@ def test_a_short_history_has_room_around_it_and_a_long_one_few_enough_columns() 
     assert year.end > DAY.first + 365 * 86_400
 
 
-def test_a_gap_in_what_was_measured_is_a_gap_in_the_fan() -> None:
+def test_a_gap_in_the_data_is_a_gap_in_the_chart() -> None:
     values: list[float | None] = [None, 1.0, 1.0, None, 2.0, *[None] * 19]
     drawing = fan(Canvas(), DAY, dict.fromkeys(("p50", "p75", "p95", "p99"), values), "seconds")
     assert len(list(parsed(drawing).iter("polyline"))) == 2

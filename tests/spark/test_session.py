@@ -89,7 +89,7 @@ def test_tasks_run_in_the_interpreter_of_the_driver(spark: "SparkSession") -> No
     assert found["where"] == sys.executable
 
 
-def test_a_java_that_is_too_old_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = java_that_says("1.8.0_402", tmp_path / "old")
     monkeypatch.setenv("JAVA_HOME", str(home))
     with pytest.raises(
@@ -121,7 +121,7 @@ def test_no_java_at_all_says_how_to_get_one(no_system_java: None, monkeypatch: p
         settle_java()
 
 
-def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "find_spec", lambda _: None)
     with pytest.raises(SparkUnavailable, match=r'pip install "longshore\[spark\]"'):
         session()
@@ -134,7 +134,7 @@ def test_a_pandas_that_spark_does_not_know_is_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
-def test_a_cluster_that_does_not_answer_is_told_of_at_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_reported_immediately(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import SparkSession
 
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)

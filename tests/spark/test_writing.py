@@ -45,7 +45,7 @@ def bodies(*rows: dict[str, Any]) -> list[str]:
     return [texts.text(row) for row in rows]
 
 
-async def test_every_row_becomes_a_job_with_what_its_columns_say(spark: "SparkSession", store_url: str) -> None:
+async def test_every_row_becomes_a_job_with_the_options_of_its_columns(spark: "SparkSession", store_url: str) -> None:
     await make(store_url)
     frame = spark.range(100).selectExpr(
         "'send' AS type",
@@ -142,7 +142,7 @@ async def test_a_row_that_cannot_be_a_job_leaves_nothing_of_the_others(spark: "S
     assert enqueue_report(store_url, "bad") is None
 
 
-def test_what_cannot_be_written_is_refused_before_anything_is(spark: "SparkSession", tmp_path: Path) -> None:
+def test_an_impossible_write_is_refused_before_anything_is_written(spark: "SparkSession", tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     for columns, mode, words in (
         (["'a' AS type", "1 AS colour"], "append", "column colour: is not an option of a job; use one of type"),
@@ -155,7 +155,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(spark: "SparkSessi
     assert not (tmp_path / "jobs.db").exists()
 
 
-async def test_what_a_failed_try_laid_aside_is_left_out_of_the_commit(store_url: str) -> None:
+async def test_rows_staged_by_a_failed_attempt_are_not_committed(store_url: str) -> None:
     async with connect(store_url) as backend:
         store = staging(backend)
         await store.stage_jobs("run", "first-try", bodies({"type": "send", "job_id": "a"}))
@@ -166,7 +166,7 @@ async def test_what_a_failed_try_laid_aside_is_left_out_of_the_commit(store_url:
         assert (await backend.get_job("a")).type == "send"
 
 
-async def test_rows_with_an_id_or_key_that_is_there_are_told_apart(store_url: str) -> None:
+async def test_rows_with_an_existing_id_or_key_are_counted_separately(store_url: str) -> None:
     async with connect(store_url) as backend:
         store = staging(backend)
         await backend.enqueue_jobs([Job(id="old", type="send"), Job(id="keyed", type="send", idempotency_key="k")])
@@ -181,7 +181,7 @@ async def test_rows_with_an_id_or_key_that_is_there_are_told_apart(store_url: st
         assert (report.offered, report.inserted, report.already_there) == (4, 1, 3)
 
 
-async def test_what_a_killed_run_laid_aside_is_cleared_in_time(store_url: str) -> None:
+async def test_rows_staged_by_a_killed_run_are_removed_later(store_url: str) -> None:
     clock = HeldClock()
     async with connect(store_url, clock=clock) as backend:
         store = staging(backend)

@@ -97,7 +97,7 @@ async def test_a_batch_with_a_row_that_cannot_be_a_job_brings_none_and_the_batch
     assert await orders_in(url) == list(range(11))
 
 
-def test_what_a_stream_cannot_be_told_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+def test_invalid_options_of_a_stream_are_refused(spark: "SparkSession", tmp_path: Path) -> None:
     orders = Orders(spark, tmp_path, f"sqlite:///{tmp_path / 'jobs.db'}")
     orders.drop(range(3))
     with pytest.raises(Exception, match="runId: is for one write; a stream's batches are named by its checkpoint"):
