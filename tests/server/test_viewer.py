@@ -18,7 +18,7 @@ from tests.server.test_browser import serving
 READER = Caller("reader", frozenset({Scope.READ}))
 FILES = {
     "/docs": "text/html",
-    "/docs/start.js": "text/javascript",
+    "/docs/viewer.js": "text/javascript",
     "/docs/swagger-ui-bundle.js": "text/javascript",
     "/docs/swagger-ui.css": "text/css",
 }

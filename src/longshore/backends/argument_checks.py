@@ -7,21 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from longshore.backends.base import UNCHANGED, Outcome, Unchanged, WorkerInfo
+from longshore.core import validation
 from longshore.core.errors import InvalidArgument
 from longshore.core.job import Lease
 from longshore.core.times import check_datetime, check_duration
-from longshore.core.validation import (
-    LARGEST_DETAIL,
-    LARGEST_NOTE,
-    LONGEST_DETAIL_TEXT,
-    check_bytes,
-    check_json,
-    check_name,
-    check_names,
-    check_number,
-    check_tags,
-    clean_text,
-)
 
 LEVELS = ("debug", "info", "warn", "error")
 WORKER_EVENTS = ("worker.error", "worker.drained")
@@ -29,7 +18,7 @@ WORKER_EVENTS = ("worker.error", "worker.drained")
 
 def limit(value: object, field: str = "limit") -> int:
     """Check a maximum: an integer of at least 1."""
-    return check_number(field, value, least=1)
+    return validation.check_number(field, value, least=1)
 
 
 class ClaimTerms(NamedTuple):
@@ -48,12 +37,12 @@ def claim_terms(
 ) -> ClaimTerms:
     """Check the arguments of a claim."""
     return ClaimTerms(
-        check_name("assignee_id", assignee_id),
-        check_tags("tags", tags),
-        check_number("limit", limit, least=least),
-        None if queues is None else check_names("queues", queues),
+        validation.check_name("assignee_id", assignee_id),
+        validation.check_tags("tags", tags),
+        validation.check_number("limit", limit, least=least),
+        None if queues is None else validation.check_names("queues", queues),
         None if lease is None else check_duration("lease", lease),
-        None if types is None else tuple(sorted(check_names("types", types))),
+        None if types is None else tuple(sorted(validation.check_names("types", types))),
     )
 
 
@@ -69,7 +58,7 @@ def leases(value: object) -> Mapping[str, Lease]:
     if not isinstance(value, Mapping):
         raise InvalidArgument("leases", f"must map job ids to leases, not {type(value).__name__}")
     for job_id, held in value.items():
-        check_name("leases", job_id)
+        validation.check_name("leases", job_id)
         if not isinstance(held, Lease):
             raise InvalidArgument("leases", f"must map job ids to leases; {job_id!r} has a {type(held).__name__}")
     return value
@@ -77,7 +66,7 @@ def leases(value: object) -> Mapping[str, Lease]:
 
 def error_text(value: object, *, required: bool = False) -> str:
     """Check the text of an error."""
-    text = clean_text("error", value)
+    text = validation.clean_text("error", value)
     if required and not text:
         raise InvalidArgument("error", "must say what went wrong; got empty text")
     return text
@@ -85,12 +74,12 @@ def error_text(value: object, *, required: bool = False) -> str:
 
 def result(value: object) -> bytes | None:
     """Check a result: bytes, or None."""
-    return None if value is None else check_bytes("result", value)
+    return None if value is None else validation.check_bytes("result", value)
 
 
 def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
     """Check the selection of jobs to cancel or delete: it must not be empty, which would mean all jobs."""
-    checked_tags, checked_ids = check_tags("tags", tags), check_names("job_ids", job_ids)
+    checked_tags, checked_ids = validation.check_tags("tags", tags), validation.check_names("job_ids", job_ids)
     if not checked_tags and not checked_ids:
         raise InvalidArgument("tags, job_ids", "are both empty, which would mean every job; name at least one")
     return checked_tags, checked_ids, optional_queue(queue)
@@ -98,7 +87,7 @@ def selection(tags: object, job_ids: object, queue: object) -> tuple[tuple[str, 
 
 def optional_queue(value: object) -> str | None:
     """Check a queue's name; None is all queues."""
-    return None if value is None else check_name("queue", value)
+    return None if value is None else validation.check_name("queue", value)
 
 
 def outcomes(value: object) -> Sequence[Outcome]:
@@ -108,7 +97,7 @@ def outcomes(value: object) -> Sequence[Outcome]:
     for outcome in value:
         if not isinstance(outcome, Outcome):
             raise InvalidArgument("outcomes", f"must be a list of Outcome; got a {type(outcome).__name__}")
-        check_name("job_id", outcome.job_id)
+        validation.check_name("job_id", outcome.job_id)
     return value
 
 
@@ -133,7 +122,7 @@ def flag(field: str, value: object) -> bool:
 
 def actor(value: object) -> str:
     """Check the name of the actor; it may be empty."""
-    return "" if value == "" else check_name("actor", value)
+    return "" if value == "" else validation.check_name("actor", value)
 
 
 def keep(field: str, value: object) -> int | Unchanged | None:
@@ -147,23 +136,23 @@ def worker(value: object) -> WorkerInfo:
     """Check the report of a worker."""
     if not isinstance(value, WorkerInfo):
         raise InvalidArgument("worker", f"must be a WorkerInfo, not {type(value).__name__}")
-    check_name("worker.id", value.id)
+    validation.check_name("worker.id", value.id)
     for name in ("concurrency", "running", "pid"):
-        check_number(f"worker.{name}", getattr(value, name))
+        validation.check_number(f"worker.{name}", getattr(value, name))
     if not isinstance(value.detail, Mapping):
         raise InvalidArgument("worker.detail", f"must be a mapping, not {type(value.detail).__name__}")
-    check_json("worker.detail", dict(value.detail), limit=LARGEST_NOTE)
+    validation.check_json("worker.detail", dict(value.detail), limit=validation.LARGEST_NOTE)
     if value.started_at is not None:
         check_datetime("worker.started_at", value.started_at)
     return dataclasses.replace(
         value,
-        queues=check_names("worker.queues", value.queues),
-        tags=check_tags("worker.tags", value.tags),
-        host=clean_text("worker.host", value.host),
-        version=clean_text("worker.version", value.version),
-        state=clean_text("worker.state", value.state),
+        queues=validation.check_names("worker.queues", value.queues),
+        tags=validation.check_tags("worker.tags", value.tags),
+        host=validation.clean_text("worker.host", value.host),
+        version=validation.clean_text("worker.version", value.version),
+        state=validation.clean_text("worker.state", value.state),
         detail=dict(value.detail),
-        types=None if value.types is None else check_names("worker.types", value.types),
+        types=None if value.types is None else validation.check_names("worker.types", value.types),
     )
 
 
@@ -185,7 +174,9 @@ def detail(value: object) -> str | None:
     if not isinstance(value, Mapping):
         raise InvalidArgument("detail", f"must be a mapping, not {type(value).__name__}")
     cleaned = {
-        key: clean_text("detail", inner, longest=LONGEST_DETAIL_TEXT) if isinstance(inner, str) else inner
+        key: validation.clean_text("detail", inner, longest=validation.LONGEST_DETAIL_TEXT)
+        if isinstance(inner, str)
+        else inner
         for key, inner in value.items()
     }
-    return check_json("detail", cleaned, limit=LARGEST_DETAIL).decode()
+    return validation.check_json("detail", cleaned, limit=validation.LARGEST_DETAIL).decode()

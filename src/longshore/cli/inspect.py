@@ -11,22 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli import rows
+from longshore.cli import output, rows
 from longshore.cli.open_store import AsJson, Quiet, complete_job
 from longshore.cli.options import filter_options, on_store
-from longshore.cli.output import (
-    Column,
-    json_text,
-    print_chunk,
-    print_id,
-    print_json,
-    print_line,
-    print_lines,
-    print_model,
-    print_rows,
-    print_stderr,
-    readable_json,
-)
 from longshore.cli.rows import ago, clock, compact, span, truncate
 from longshore.core.errors import InvalidArgument
 from longshore.core.filters import JobFilter
@@ -40,12 +27,12 @@ if TYPE_CHECKING:
 
 _INDENT = "  "
 _ATTEMPTS = (
-    Column("ATTEMPT", whole=True, right=True),
-    Column("STARTED", whole=True),
-    Column("TOOK", whole=True, right=True),
-    Column("WORKER"),
-    Column("OUTCOME", whole=True),
-    Column("ERROR"),
+    output.Column("ATTEMPT", whole=True, right=True),
+    output.Column("STARTED", whole=True),
+    output.Column("TOOK", whole=True, right=True),
+    output.Column("WORKER"),
+    output.Column("OUTCOME", whole=True),
+    output.Column("ERROR"),
 )
 
 
@@ -54,11 +41,11 @@ async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -
     if as_json:
         from longshore.server.models.jobs import view
 
-        print_model(view(job, await found.backend.now()))
+        output.print_model(view(job, await found.backend.now()))
     elif quiet:
-        print_id(job.id)
+        output.print_id(job.id)
     else:
-        print_line(f"{job.id} is {job.status} in queue {job.queue}")
+        output.print_line(f"{job.id} is {job.status} in queue {job.queue}")
 
 
 def print_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
@@ -66,20 +53,20 @@ def print_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
     fields = list(_fields(job, now))
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
-        print_line(f"{name:<{width}}  {value}")
+        output.print_line(f"{name:<{width}}  {value}")
     for name, stored in (("data", job.payload), ("result", job.result)):
         if stored is not None:
-            print_line(f"{name}:")
-            print_lines(content(stored), _INDENT)
+            output.print_line(f"{name}:")
+            output.print_lines(content(stored), _INDENT)
     if job.error_message:
-        print_line("error:")
-        print_lines(job.error_message, _INDENT)
+        output.print_line("error:")
+        output.print_lines(job.error_message, _INDENT)
     _print_attempts(events)
     lines = sum(event.event == "job.log_added" for event in events)
     if lines:
-        print_line(f"log: {counted(lines, 'line')}; read with: longshore logs {shlex.quote(job.id)}")
+        output.print_line(f"log: {counted(lines, 'line')}; read with: longshore logs {shlex.quote(job.id)}")
     if not job.status.final:
-        print_line(f"explain this status: longshore explain {shlex.quote(job.id)}")
+        output.print_line(f"explain this status: longshore explain {shlex.quote(job.id)}")
 
 
 def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
@@ -118,7 +105,7 @@ def _print_attempts(events: Sequence[JobEvent]) -> None:
     attempts = attempts_of(events)
     if not attempts:
         return
-    print_line("attempts:")
+    output.print_line("attempts:")
     rows = [
         [
             str(attempt.execution),
@@ -130,13 +117,13 @@ def _print_attempts(events: Sequence[JobEvent]) -> None:
         ]
         for attempt in attempts
     ]
-    print_rows(_ATTEMPTS, rows)
+    output.print_rows(_ATTEMPTS, rows)
 
 
 def content(stored: bytes) -> str:
     """Return a payload for people: JSON on several lines, or the size of other bytes."""
     try:
-        return readable_json(read_json("data", stored))
+        return output.readable_json(read_json("data", stored))
     except InvalidArgument:
         return f"{counted(len(stored), 'byte')}, not JSON"
 
@@ -210,13 +197,13 @@ async def _as_json(queue: Queue, pages: AsyncIterator[Page]) -> None:
     from longshore.server.models.jobs import summary
 
     now, separator, after = await queue.backend.now(), "", None
-    print_chunk('{"items": [')
+    output.print_chunk('{"items": [')
     async for page in pages:
         for job in page.items:
-            print_chunk(separator + json_text(summary(job, now).model_dump(mode="json")))
+            output.print_chunk(separator + output.json_text(summary(job, now).model_dump(mode="json")))
             separator = ", "
         after = page.next_cursor
-    print_chunk(f'], "next_cursor": {json_text(after)}}}\n')
+    output.print_chunk(f'], "next_cursor": {output.json_text(after)}}}\n')
 
 
 async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, everything: bool) -> None:
@@ -224,14 +211,14 @@ async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, eve
     async for page in pages:
         if quiet:
             for job in page.items:
-                print_id(job.id)
+                output.print_id(job.id)
         elif page.items:
-            print_rows(rows.JOBS, [rows.job_row(job, now) for job in page.items], header=first)
+            output.print_rows(rows.JOBS, [rows.job_row(job, now) for job in page.items], header=first)
         elif first:
-            print_stderr("no jobs match")
+            output.print_stderr("no jobs match")
         first = False
         if page.next_cursor is not None and not everything:
-            print_stderr(f"next page: --cursor {page.next_cursor}")
+            output.print_stderr(f"next page: --cursor {page.next_cursor}")
 
 
 @on_store()
@@ -243,7 +230,7 @@ async def show(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> None:
     if as_json:
         from longshore.cli.json_output import job_detail
 
-        print_model(job_detail(job, events, now))
+        output.print_model(job_detail(job, events, now))
     else:
         print_job(job, events, now)
 
@@ -265,11 +252,11 @@ async def explain(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> No
     """Explain why a job is not running, with a remedy for each reason."""
     found = await queue.explain(job_id)
     if as_json:
-        print_json(found.as_json())
+        output.print_json(found.as_json())
         return
-    print_line(f"job {found.job_id} is {rows.status_with_meaning(found.status)}")
+    output.print_line(f"job {found.job_id} is {rows.status_with_meaning(found.status)}")
     for reason in found.reasons:
-        print_line(f"  {reason.text}")
+        output.print_line(f"  {reason.text}")
         command = remedy_command(reason.kind, job_id, reason.details)
         if command:
-            print_line(f"    {command}")
+            output.print_line(f"    {command}")

@@ -10,15 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from longshore.backends.base import Backend
+from longshore.core import errors
 from longshore.core.actor import acting, actor
-from longshore.core.errors import (
-    BackendUnavailable,
-    DuplicateJob,
-    InvalidArgument,
-    InvalidTransition,
-    JobNotFound,
-    KeyReused,
-)
 from longshore.core.job import Job
 from longshore.core.job_options import job_from
 from longshore.core.job_record import REQUEST, JobTemplate, record_of
@@ -155,7 +148,7 @@ class Acceptor:
         try:
             with acting(submissions[0].actor):
                 await self._serve(submissions)
-        except (InvalidArgument, DuplicateJob, KeyReused) as error:
+        except (errors.InvalidArgument, errors.DuplicateJob, errors.KeyReused) as error:
             if len(submissions) == 1:
                 submissions[0].refuse(error)
             else:  # process them one by one, so that only the refused one fails
@@ -174,7 +167,7 @@ class Acceptor:
         for submission, jobs in zip(submissions, found, strict=True):
             try:
                 answers = await self._answers(submission.jobs, jobs, changed)
-            except BackendUnavailable as error:
+            except errors.BackendUnavailable as error:
                 submission.refuse(error)
                 continue
             if not submission.answered.done():  # its client may have left
@@ -184,7 +177,9 @@ class Acceptor:
         """Return the jobs as stored; nearly always all are new and equal to the given ones."""
         try:
             await self._backend.enqueue_new_jobs(jobs)
-        except DuplicateJob:  # some keys or ids are stored; one transaction decides whether with the same request
+        except (
+            errors.DuplicateJob
+        ):  # some keys or ids are stored; one transaction decides whether with the same request
             return await self._backend.add_jobs(jobs, same_only=True)
         return jobs
 
@@ -195,11 +190,11 @@ class Acceptor:
             return changed
         try:
             await self._backend.accept_jobs(ids)
-        except (InvalidTransition, JobNotFound):
+        except (errors.InvalidTransition, errors.JobNotFound):
             for job_id in ids:
                 try:
                     await self._backend.accept_jobs([job_id])
-                except (InvalidTransition, JobNotFound):
+                except (errors.InvalidTransition, errors.JobNotFound):
                     changed.add(job_id)
         return changed
 
@@ -216,9 +211,9 @@ class Acceptor:
             return JobStatus.INITIAL_PENDING
         try:  # it may wait for others, or be stopped already
             return (await self._backend.get_job(job.id)).status
-        except JobNotFound:
+        except errors.JobNotFound:
             if is_changed:  # do not acknowledge a job that may never have been accepted
-                raise BackendUnavailable(
+                raise errors.BackendUnavailable(
                     f"job {job.id!r} was removed while it was accepted; send the request again"
                 ) from None
             return JobStatus.INITIAL_PENDING  # accepted, run and removed before this read

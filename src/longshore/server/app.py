@@ -39,14 +39,12 @@ from longshore.server.routes import (
     schedules,
     store,
     tokens,
-    viewer,
     workers,
 )
 
 ROUTERS: Sequence[APIRouter] = (
     health.router,
     pages.router,
-    viewer.router,
     enqueue.router,
     bulk_operations.router,
     events.router,

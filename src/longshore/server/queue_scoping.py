@@ -16,15 +16,8 @@ from longshore.backends.base import Backend, Outcome, SettleReport, WorkerInfo
 from longshore.backends.remote.backend import is_as_sent
 from longshore.backends.remote.protocol import OPERATIONS, RemoteOperation
 from longshore.backends.remote.records.store import EventPage
+from longshore.core import errors
 from longshore.core.dependencies import RESULTS_FROM
-from longshore.core.errors import (
-    DuplicateJob,
-    Forbidden,
-    InvalidArgument,
-    JobNotFound,
-    LongshoreError,
-    ScheduleNotFound,
-)
 from longshore.core.explain import HEARTBEAT_WITHIN, Dependency, Facts
 from longshore.core.filters import JobFilter
 from longshore.core.job import Job, JobEvent, JobStats, Lease
@@ -79,7 +72,7 @@ class ScopedCall:
         found = await self.own(wanted)
         for job_id in wanted:
             if job_id not in found:
-                raise JobNotFound(job_id)
+                raise errors.JobNotFound(job_id)
 
 
 async def for_all_queues(call: ScopedCall) -> Any:
@@ -123,17 +116,17 @@ async def check_parents(backend: Backend, caller: Caller, jobs: Iterable[Job]) -
 async def _check_parent(backend: Backend, caller: Caller, field: str, name: str, kin: JobFilter) -> None:
     first = (await backend.list_jobs(kin, limit=1, oldest_first=True)).items
     if first and not caller.sees(first[0].queue):
-        raise InvalidArgument(field, f"{name!r} is not available; choose another")
+        raise errors.InvalidArgument(field, f"{name!r} is not available; choose another")
 
 
 async def check_schedule_id(backend: Backend, caller: Caller, schedule_id: str) -> None:
     """Refuse the id of a schedule that the caller may not see, without naming its queue."""
     if caller.queues is None:
         return
-    with suppress(ScheduleNotFound):
+    with suppress(errors.ScheduleNotFound):
         schedule = await backend.get_schedule(check_name("schedule_id", schedule_id))
         if not caller.sees(schedule.job.queue):
-            raise InvalidArgument("schedule_id", f"{schedule_id!r} is not available; choose another")
+            raise errors.InvalidArgument("schedule_id", f"{schedule_id!r} is not available; choose another")
 
 
 def note_result_queues(caller: Caller, jobs: Sequence[Job]) -> list[Job]:
@@ -174,7 +167,7 @@ async def add_jobs(call: ScopedCall) -> Any:
     elsewhere = await call.backend.list_jobs(JobFilter(ids=known), limit=max(1, len(known))) if known else None
     hidden = {job.id for job in (elsewhere.items if elsewhere else ()) if not call.caller.sees(job.queue)}
     if hidden:
-        raise DuplicateJob([job_id for job_id in dict.fromkeys(known) if job_id in hidden])
+        raise errors.DuplicateJob([job_id for job_id in dict.fromkeys(known) if job_id in hidden])
     return await call.go(jobs=jobs)
 
 
@@ -196,11 +189,11 @@ async def extend(call: ScopedCall) -> dict[str, Lease]:
     return answer
 
 
-async def _own_outcomes(call: ScopedCall) -> tuple[list[Outcome], dict[str, LongshoreError]]:
+async def _own_outcomes(call: ScopedCall) -> tuple[list[Outcome], dict[str, errors.LongshoreError]]:
     outcomes: Sequence[Outcome] = call.arguments["outcomes"]
     found = await call.own(check_name("job_id", outcome.job_id) for outcome in outcomes)
-    refused: dict[str, LongshoreError] = {
-        outcome.job_id: JobNotFound(outcome.job_id) for outcome in outcomes if outcome.job_id not in found
+    refused: dict[str, errors.LongshoreError] = {
+        outcome.job_id: errors.JobNotFound(outcome.job_id) for outcome in outcomes if outcome.job_id not in found
     }
     return [outcome for outcome in outcomes if outcome.job_id in found], refused
 
@@ -232,7 +225,7 @@ async def _check_worker_id(call: ScopedCall, worker_id: str) -> None:
     if known is None or known.seen_at is None or known.state == "stopped":
         return
     if not call.caller.owns(known.queues) and await call.backend.now() - known.seen_at <= HEARTBEAT_WITHIN:
-        raise Forbidden(f"the worker id {worker_id!r} is in use by another caller; choose another id")
+        raise errors.Forbidden(f"the worker id {worker_id!r} is in use by another caller; choose another id")
 
 
 async def worker_event(call: ScopedCall) -> Any:
@@ -253,14 +246,14 @@ async def put_schedule(call: ScopedCall) -> Any:
 async def of_one_schedule(call: ScopedCall) -> Any:
     schedule_id = check_name("schedule_id", call.arguments["schedule_id"])
     if not call.caller.sees((await call.backend.get_schedule(schedule_id)).job.queue):
-        raise ScheduleNotFound(schedule_id)
+        raise errors.ScheduleNotFound(schedule_id)
     return await call.go()
 
 
 async def remove_schedule(call: ScopedCall) -> Any:
     try:
         return await of_one_schedule(call)
-    except ScheduleNotFound:
+    except errors.ScheduleNotFound:
         return False
 
 
@@ -288,7 +281,7 @@ async def delete(call: ScopedCall) -> Any:
     if call.arguments.get("tags"):
         queue = call.queues[0] if queue is None and len(call.queues) == 1 else queue
         if queue is None:
-            raise InvalidArgument("queue", f"is required; use one of {', '.join(call.queues)}")
+            raise errors.InvalidArgument("queue", f"is required; use one of {', '.join(call.queues)}")
     if queue is not None:
         call.caller.check_queue(check_name("queue", queue))
     return (
@@ -301,7 +294,7 @@ async def delete(call: ScopedCall) -> Any:
 async def retention(call: ScopedCall) -> Any:
     """Set the retention of jobs, but not of events, which record what the caller did."""
     if "events" in call.arguments:
-        raise Forbidden("setting the retention of events needs a token for all queues; leave out `events`")
+        raise errors.Forbidden("setting the retention of events needs a token for all queues; leave out `events`")
     return await of_one_queue(call)
 
 

@@ -11,25 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from longshore.backends import argument_checks as checks
-from longshore.core import errors
+from longshore.core import errors, validation
 from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.status import JobStatus
 from longshore.core.times import LATEST, SECOND, check_datetime, check_duration, from_micros
-from longshore.core.validation import (
-    LARGEST,
-    LARGEST_NOTE,
-    LONGEST_NAME,
-    MOST_NAMES,
-    MOST_TAGS,
-    check_json,
-    check_name,
-    check_names,
-    check_number,
-    check_status,
-    check_tags,
-    clean_text,
-    pack,
-)
 
 T = TypeVar("T")
 
@@ -38,7 +23,7 @@ Schema = Mapping[str, Any]
 
 _TEXT_UP_TO = 64 * 1024
 """Up to this many bytes are sent as text if they are text; more are sent as base64, which is a third longer."""
-MOST_LISTED = MOST_NAMES
+MOST_LISTED = validation.MOST_NAMES
 """The longest list in a request, so that one transaction does not delay others. A chord of 10,000 calls fits."""
 _DECIMAL = re.compile(r"\d{1,15}(?:\.\d{1,6})?")
 
@@ -163,33 +148,37 @@ def _kind(value: Json) -> str:
 
 
 def _write_names(name: str, value: object) -> list[str]:
-    return list(check_names(name, value))
+    return list(validation.check_names(name, value))
 
 
-NAME = checked(check_name, {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME})
+NAME = checked(validation.check_name, {"type": "string", "minLength": 1, "maxLength": validation.LONGEST_NAME})
 NAMES: Form[Any] = Form(_write_names, not_too_many, {"type": "array", "items": NAME.schema, "maxItems": MOST_LISTED})
 TAGS: Form[Any] = Form(
-    lambda name, value: list(check_tags(name, value)), not_too_many, {**NAMES.schema, "maxItems": MOST_TAGS}
+    lambda name, value: list(validation.check_tags(name, value)),
+    not_too_many,
+    {**NAMES.schema, "maxItems": validation.MOST_TAGS},
 )
-COUNT = checked(check_number, {"type": "integer", "minimum": 0, "maximum": LARGEST})
-LIMIT = checked(lambda name, value: checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": LARGEST})
+COUNT = checked(validation.check_number, {"type": "integer", "minimum": 0, "maximum": validation.LARGEST})
+LIMIT = checked(
+    lambda name, value: checks.limit(value, name), {"type": "integer", "minimum": 1, "maximum": validation.LARGEST}
+)
 FLAG = checked(checks.flag, {"type": "boolean"})
-TEXT = checked(clean_text, {"type": "string"})
-ACTOR = checked(lambda _, value: checks.actor(value), {"type": "string", "maxLength": LONGEST_NAME})
+TEXT = checked(validation.clean_text, {"type": "string"})
+ACTOR = checked(lambda _, value: checks.actor(value), {"type": "string", "maxLength": validation.LONGEST_NAME})
 LEVEL = checked(lambda _, value: checks.level(value), {"enum": list(checks.LEVELS)})
 WORKER_EVENT = checked(lambda _, value: checks.worker_event(value), {"enum": list(checks.WORKER_EVENTS)})
 ERROR = checked(lambda _, value: checks.error_text(value), TEXT.schema)
 REASON_TO_FAIL = checked(lambda _, value: checks.error_text(value, required=True), {"type": "string", "minLength": 1})
 ANY_TEXT = plain({"type": "string"})
 STATUS: Form[JobStatus] = Form(
-    lambda name, value: check_status(name, value).value,
-    lambda name, value: check_status(name, value),
+    lambda name, value: validation.check_status(name, value).value,
+    lambda name, value: validation.check_status(name, value),
     {"enum": [status.value for status in JobStatus]},
 )
 
 
 def _note(name: str, value: object) -> Json:
-    check_json(name, value, limit=LARGEST_NOTE)
+    validation.check_json(name, value, limit=validation.LARGEST_NOTE)
     return value
 
 
@@ -338,7 +327,7 @@ def read_checkpoint(name: str, value: Json) -> Any:
 
 
 def _checked_checkpoint(_: str, value: Any) -> Json:
-    pack("checkpoint", value)
+    validation.pack("checkpoint", value)
     return write_checkpoint(bytes(value) if isinstance(value, bytearray | memoryview) else value)
 
 

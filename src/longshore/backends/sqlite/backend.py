@@ -24,7 +24,7 @@ from longshore.backends.engine import TransactionalBackend
 from longshore.backends.export import BulkReader
 from longshore.backends.port import Operation, Reader, Transaction
 from longshore.backends.process_guard import ProcessGuard
-from longshore.backends.sqlite import SQL
+from longshore.backends.sqlite import SQL, files
 from longshore.backends.sqlite.change_notifier import ChangeNotifier
 from longshore.backends.sqlite.connection import (
     check_read_only,
@@ -36,16 +36,6 @@ from longshore.backends.sqlite.connection import (
     prepare,
 )
 from longshore.backends.sqlite.data_migration import FileSource, FileTarget, open_source, open_target
-from longshore.backends.sqlite.files import (
-    FileIdentity,
-    beside,
-    file_system_under,
-    is_read_only,
-    make_unfinished,
-    permissions_of_others,
-    refuse_network,
-    risk_of,
-)
 from longshore.backends.sqlite.reads import SQLiteReader, step_of_row
 from longshore.backends.sqlite.transaction import SQLiteTransaction
 from longshore.backends.sqlite.unclean_close import close_last, mark_open
@@ -68,8 +58,8 @@ def condition_of(path: Path, connection: apsw.Connection, now: int, *, read_only
     """The facts about the store, from a connection with our settings."""
     page = int(connection.pragma("page_size"))
     ((_, log_lost_at),) = connection.execute(SQL.open_mark)
-    log = beside(path, "-wal")
-    file_system = file_system_under(path)
+    log = files.beside(path, "-wal")
+    file_system = files.file_system_under(path)
     step = connection.execute(SQL.clock_step).fetchone()
     ((newest,),) = connection.execute(SQL.newest_time).fetchall()
     return Condition(
@@ -88,8 +78,8 @@ def condition_of(path: Path, connection: apsw.Connection, now: int, *, read_only
         log_size=log.stat().st_size if log.exists() else 0,
         log_lost_at=from_micros(log_lost_at) if log_lost_at and now - log_lost_at < _REPORTED_FOR else None,
         file_system=file_system,
-        file_system_risk=risk_of(file_system),
-        open_to_others=permissions_of_others(path),
+        file_system_risk=files.risk_of(file_system),
+        open_to_others=files.permissions_of_others(path),
         disk_free=shutil.disk_usage(path.parent).free,
         clock_step=None if step is None else step_of_row(step),
         newest=from_micros(newest) if newest else None,
@@ -132,7 +122,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         self._prepared = False
         self._read_only = False
         self._preparing = threading.Lock()
-        self._file_identity = FileIdentity(self.path)
+        self._file_identity = files.FileIdentity(self.path)
         self._seen: dict[tuple[str, int], int] = {}
         self._of_thread = threading.local()
         self._opened: list[apsw.Connection] = []
@@ -151,7 +141,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
             if not self._prepared:
                 if self._vfs is None:
                     self._check_file_system()
-                self._read_only = self._vfs is None and is_read_only(self.path)
+                self._read_only = self._vfs is None and files.is_read_only(self.path)
                 if self._read_only:
                     check_read_only(self.path, busy_seconds=self._busy_seconds)
                 elif prepare(self.path, busy_seconds=self._busy_seconds, vfs=self._vfs, create=self._create):
@@ -187,10 +177,10 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         return connection
 
     def _check_file_system(self) -> None:
-        found = file_system_under(self.path)
-        refuse_network(self.path, found, allowed=self._allow_network_file_system)
-        if risk_of(found) and self._create and not self.path.exists():
-            _log.warning("%s is on %s, %s", self.path, found, risk_of(found))
+        found = files.file_system_under(self.path)
+        files.refuse_network(self.path, found, allowed=self._allow_network_file_system)
+        if files.risk_of(found) and self._create and not self.path.exists():
+            _log.warning("%s is on %s, %s", self.path, found, files.risk_of(found))
 
     def _report_lost_log(self) -> None:
         _log.warning(
@@ -305,7 +295,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         if destination.exists() or destination.is_symlink():
             raise InvalidArgument("target", f"{destination} exists already; name a new file")
         with explained(destination):
-            unfinished = make_unfinished(destination)
+            unfinished = files.make_unfinished(destination)
         try:
             self._copy_into(unfinished, destination)
         except BaseException:

@@ -18,16 +18,8 @@ import apsw
 
 from longshore.backends.sql.rows import DamagedRow
 from longshore.backends.sql.statements import Migration, load_migrations, refuse_newer, refuse_other_lineage
+from longshore.backends.sqlite import unclean_close
 from longshore.backends.sqlite.files import beside, listening, make_private, refuse_planted
-from longshore.backends.sqlite.unclean_close import (
-    has_mark,
-    keep_log,
-    log_is_missing,
-    mark_open,
-    refuse_foreign_log,
-    refuse_second_index,
-    was_left_open,
-)
 from longshore.core.errors import BackendUnavailable, LongshoreError
 
 APPLICATION_ID = 0x4C6F6E67
@@ -55,7 +47,7 @@ def open_connection(
         connection.pragma("cache_size", -16_000)
         connection.pragma("temp_store", "MEMORY")
         if vfs is None:
-            keep_log(connection)
+            unclean_close.keep_log(connection)
         return connection
 
 
@@ -89,7 +81,7 @@ def open_read_only(path: Path, *, busy_seconds: float) -> apsw.Connection:
 def check_read_only(path: Path, *, busy_seconds: float) -> None:
     """Refuse a file that is not a store of this version, because a read-only store cannot be migrated."""
     _check_location(path)
-    refuse_foreign_log(path)
+    unclean_close.refuse_foreign_log(path)
     with explained(path):
         connection = open_read_only(path, busy_seconds=busy_seconds)
         try:
@@ -128,18 +120,18 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
     if not create and not path.exists():
         raise BackendUnavailable(f"{path} does not exist; check the address, or create it with longshore migrate")
     if vfs is None:
-        refuse_foreign_log(path)
+        unclean_close.refuse_foreign_log(path)
     with explained(path):
-        log_missing = vfs is None and log_is_missing(path)
+        log_missing = vfs is None and unclean_close.log_is_missing(path)
         if vfs is None:
-            refuse_second_index(path)
+            unclean_close.refuse_second_index(path)
             make_private(path)  # SQLite would make it readable for all users; its log gets the same permissions
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         try:
             connection.set_busy_handler(_busy_handler(busy_seconds))
             if vfs is None:
-                keep_log(connection)
+                unclean_close.keep_log(connection)
             _refuse_foreign(connection, path)
             connection.pragma("page_size", PAGE_SIZE)  # has an effect on a new file only
             if not _writes_ahead(connection, busy_seconds):
@@ -147,10 +139,10 @@ def prepare(path: Path, *, busy_seconds: float, vfs: str | None = None, create: 
                     f"{path} cannot use write-ahead logging here (a network file system?); put it on a local disk"
                 )
             connection.pragma("synchronous", "FULL")
-            log_lost = log_missing and was_left_open(connection, path)
+            log_lost = log_missing and unclean_close.was_left_open(connection, path)
             older = int(connection.pragma("user_version")) < len(MIGRATIONS)
-            if vfs is None and older and has_mark(connection):
-                mark_open(connection, path)
+            if vfs is None and older and unclean_close.has_mark(connection):
+                unclean_close.mark_open(connection, path)
             for migration in MIGRATIONS:
                 _apply(connection, migration)
             return log_lost

@@ -16,15 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from longshore.runtime.executors import child_runner
 from longshore.runtime.executors.base import Target
-from longshore.runtime.executors.child_runner import (
-    CHANNEL_LOST,
-    ChannelReporter,
-    ChildChannel,
-    ChildRunner,
-    failure_message,
-    flush_output,
-)
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
 from longshore.runtime.signals import apply_import_state
@@ -35,13 +28,15 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """Runs the jobs that the worker sends. A second thread listens, so that a cancellation reaches a busy job."""
 
-    def __init__(self, channel: ChildChannel, function: Callable[[RunningJob], Any], memory_limit: int | None) -> None:
+    def __init__(
+        self, channel: child_runner.ChildChannel, function: Callable[[RunningJob], Any], memory_limit: int | None
+    ) -> None:
         self._channel = channel
         self._memory_limit = memory_limit
         self._memory_at_first = 0
         self._jobs: queue.SimpleQueue[tuple[int, RunningJob] | None] = queue.SimpleQueue()
         self._busy = False
-        self._runner = ChildRunner(function, self._limited_memory)
+        self._runner = child_runner.ChildRunner(function, self._limited_memory)
         signal.signal(signal.SIGINT, self._runner.interrupted)
 
     def serve(self) -> None:
@@ -52,7 +47,7 @@ class Child:
             number, job = sent
             self._channel.send({"begun": number})
             message, body = self._runner.perform(job)
-            flush_output()
+            child_runner.flush_output()
             self._runner.forget()
             self._busy = False
             self._channel.send({**message, "run": number}, body)
@@ -67,7 +62,7 @@ class Child:
         except BaseException as error:
             if not isinstance(error, OSError):  # the job has closed the channel
                 traceback.print_exc()
-            os._exit(CHANNEL_LOST)
+            os._exit(child_runner.CHANNEL_LOST)
         if self._busy:
             _end_with_all_it_started()
         self._jobs.put(None)
@@ -78,7 +73,7 @@ class Child:
             if "answer" in message:
                 self._channel.answered(message)
             elif "job" in message:
-                job = RunningJob(job_from(message["job"], body), ChannelReporter(self._channel))
+                job = RunningJob(job_from(message["job"], body), child_runner.ChannelReporter(self._channel))
                 self._busy = True
                 self._runner.take(job)
                 self._jobs.put((message["run"], job))
@@ -113,7 +108,7 @@ def _address_space() -> int:
 def _end_with_all_it_started() -> NoReturn:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(CHANNEL_LOST)
+    os._exit(child_runner.CHANNEL_LOST)
 
 
 def end_with_the_parent(parent: int) -> None:
@@ -127,13 +122,13 @@ def end_with_the_parent(parent: int) -> None:
             # the handler is called with the signal's number, which is 1: alarm(1)
             libc.signal(signal.SIGHUP, ctypes.cast(libc.alarm, ctypes.c_void_p))
     if os.getppid() != parent:
-        os._exit(CHANNEL_LOST)
+        os._exit(child_runner.CHANNEL_LOST)
 
 
 def main(descriptor: int) -> None:
     """Serve the worker at the other end of the socket with this descriptor."""
     os.set_inheritable(descriptor, False)
-    channel = ChildChannel(socket.socket(fileno=descriptor))
+    channel = child_runner.ChildChannel(socket.socket(fileno=descriptor))
     start = next_frame(channel.incoming)
     if start is None:
         return
@@ -147,7 +142,7 @@ def main(descriptor: int) -> None:
     try:
         function = Target(**order["target"]).find()
     except BaseException as error:
-        channel.send({**failure_message(error), "unready": True})
+        channel.send({**child_runner.failure_message(error), "unready": True})
     else:
         Child(channel, function, order["memory_limit"]).serve()
     channel.close()

@@ -20,19 +20,7 @@ from longshore.core.status import JobStatus
 from longshore.core.times import Duration, Moment
 from longshore.core.validation import MOST_NAMES, MOST_TAGS, read_json
 from longshore.core.vocabulary import word_for_job
-from longshore.server.models.fields import (
-    Count,
-    Kept,
-    Name,
-    Names,
-    Number,
-    Seconds,
-    SomeSeconds,
-    Tags,
-    base64_text,
-    checked_by,
-    view_of,
-)
+from longshore.server.models import fields
 from longshore.server.models.fields import Moment as Time
 from longshore.server.options import MOST_PER_BATCH
 
@@ -151,7 +139,7 @@ class ExplanationView(BaseModel):
 
 def summary(job: Job, now: datetime) -> JobSummary:
     """The view of a job in a list."""
-    return view_of(JobSummary, job, **_common(job, now))
+    return fields.view_of(JobSummary, job, **_common(job, now))
 
 
 def view(job: Job, now: datetime) -> JobView:
@@ -172,12 +160,12 @@ def written_view(job: Job, now: datetime) -> bytes:
 
 
 def _view(job: Job, now: datetime, **carried: Any) -> JobView:
-    return view_of(
+    return fields.view_of(
         JobView,
         job,
         **_common(job, now),
         **carried,
-        checkpoint=base64_text(job.checkpoint) if isinstance(job.checkpoint, bytes) else job.checkpoint,
+        checkpoint=fields.base64_text(job.checkpoint) if isinstance(job.checkpoint, bytes) else job.checkpoint,
         delay=_seconds(job.delay),
         timeout=_seconds(job.timeout),
         depends_on=list(job.depends_on),
@@ -195,7 +183,7 @@ def _common(job: Job, now: datetime) -> dict[str, Any]:
         "queue": str(job.queue),
         "state": word_for_job(job, "orchestrator", now) or job.status.value,
         "tags": list(job.tags),
-        "lease": None if job.lease is None else view_of(LeaseView, job.lease),
+        "lease": None if job.lease is None else fields.view_of(LeaseView, job.lease),
     }
 
 
@@ -206,14 +194,14 @@ def readable(field: str, stored: bytes | None) -> tuple[Any, str | None]:
     try:
         return read_json(field, stored), None
     except InvalidArgument:
-        return None, base64_text(stored)
+        return None, fields.base64_text(stored)
 
 
 def _seconds(span: object) -> float | None:
     return span.total_seconds() if isinstance(span, timedelta) else None
 
 
-Jitter = Annotated[StrictFloat, checked_by(check_jitter)]
+Jitter = Annotated[StrictFloat, fields.checked_by(check_jitter)]
 
 
 class Backoff(BaseModel):
@@ -222,26 +210,26 @@ class Backoff(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["fixed", "exponential"]
-    delay: Seconds = Field(description="Seconds before the first retry.")
-    cap: Seconds | None = Field(None, description="The longest wait in seconds.")
+    delay: fields.Seconds = Field(description="Seconds before the first retry.")
+    cap: fields.Seconds | None = Field(None, description="The longest wait in seconds.")
     jitter: Jitter = Field(0.0, ge=0, le=1, description="The random share of the wait, from 0 to 1.")
 
 
 _TYPES: Mapping[Any, tuple[Any, str]] = {
-    int: (Count, ""),
+    int: (fields.Count, ""),
     bool: (StrictBool, ""),
-    str | None: (Name | None, ""),
-    int | None: (Count | None, " Null means no limit."),
-    bool | int: (Kept, " True, or how many to keep."),
-    Duration | None: (Seconds | None, " In seconds."),
+    str | None: (fields.Name | None, ""),
+    int | None: (fields.Count | None, " Null means no limit."),
+    bool | int: (fields.Kept, " True, or how many to keep."),
+    Duration | None: (fields.Seconds | None, " In seconds."),
     Moment | None: (Time | None, ""),
     BackoffLike | None: (Backoff | None, ""),
-    Sequence[str]: (Annotated[Tags, Field(max_length=MOST_TAGS)], ""),
-    Dependencies: (Annotated[Names, Field(max_length=MOST_NAMES)], ""),
+    Sequence[str]: (Annotated[fields.Tags, Field(max_length=MOST_TAGS)], ""),
+    Dependencies: (Annotated[fields.Names, Field(max_length=MOST_NAMES)], ""),
     DependencyPolicy: (DependencyPolicy, ""),
 }
 """The field type and the end of the description, by the type of an option."""
-_BOUNDS: Mapping[str, Any] = {"priority": Number, "timeout": SomeSeconds | None}
+_BOUNDS: Mapping[str, Any] = {"priority": fields.Number, "timeout": fields.SomeSeconds | None}
 """Options with other limits than those of their type."""
 
 
@@ -266,7 +254,7 @@ class JobSettings(_RepeatedJob):  # type: ignore[misc, valid-type]  # created fr
 
     model_config = ConfigDict(extra="forbid")
 
-    queue: Name = Field("default", description="The queue of the job.")
+    queue: fields.Name = Field("default", description="The queue of the job.")
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `job_from`."""
@@ -289,9 +277,9 @@ class NewJob(JobSettings, _OneJob):  # type: ignore[misc, valid-type]  # as abov
         },
     )
 
-    type: Name = Field(description="The name of the task.")
+    type: fields.Name = Field(description="The name of the task.")
     data: Any = Field(None, description="The task's arguments: any JSON.")
-    id: Name | None = Field(None, description=OPTIONS["job_id"].help)
+    id: fields.Name | None = Field(None, description=OPTIONS["job_id"].help)
 
     def options(self) -> dict[str, Any]:
         """Return the keyword arguments of `job_from`."""
@@ -303,7 +291,7 @@ class NewJob(JobSettings, _OneJob):  # type: ignore[misc, valid-type]  # as abov
 class BatchJob(NewJob):
     """One job of a batch."""
 
-    idempotency_key: Name | None = Field(None, description="Like the header Idempotency-Key, for this job only.")
+    idempotency_key: fields.Name | None = Field(None, description="Like the header Idempotency-Key, for this job only.")
 
 
 class NewJobs(BaseModel):
@@ -372,5 +360,5 @@ class FlowView(BaseModel):
 
 def flow_view(flow: FlowStatus) -> FlowView:
     """The view of a flow."""
-    steps = [view_of(StepView, step, waits_for=list(step.waits_for)) for step in flow.steps]
-    return view_of(FlowView, flow, counts=dict(flow.counts), steps=steps)
+    steps = [fields.view_of(StepView, step, waits_for=list(step.waits_for)) for step in flow.steps]
+    return fields.view_of(FlowView, flow, counts=dict(flow.counts), steps=steps)

@@ -1,12 +1,14 @@
-"""Pages for a browser: sign-in and status."""
+"""Pages for a browser: sign-in, status and the API viewer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import resources
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
 from longshore.core.errors import Forbidden, InvalidArgument, Unauthenticated
 from longshore.core.filters import JobFilter
@@ -14,8 +16,9 @@ from longshore.core.status import JobStatus
 from longshore.core.tokens import Scope
 from longshore.server import problems
 from longshore.server.auth import SESSION_LIFETIME, Calling, GuardedRoute, TokenGate, cookie_name, needs, takes_form
-from longshore.server.console.status_page import page, status_of
+from longshore.server.console.status_page import page, render, status_of
 from longshore.server.http_errors import TooLarge, TooMany
+from longshore.server.openapi import ADDRESS
 from longshore.server.parameters import root_of
 from longshore.server.platform import Here
 from longshore.server.problems import kind_of
@@ -23,6 +26,18 @@ from longshore.server.request_origin import SAFE
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
+_VIEWER = "/docs"
+_VIEWER_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The viewer runs scripts: files and requests of this server only, nothing inline."""
+_VIEWER_FILES = {
+    "viewer.js": "longshore.server.console",
+    "swagger-ui-bundle.js": "fastapi_offline",
+    "swagger-ui.css": "fastapi_offline",
+}
+"""The package that has each file."""
 _LONGEST = 4_096
 _MOST_FIELDS = 10
 
@@ -125,3 +140,24 @@ async def status_page(request: Request, here: Here, caller: Calling) -> HTMLResp
     signed_in = caller.name if getattr(request.state, "signed_in", False) else ""
     shown = status_of(queues, latest.items, failed.items, workers, now)
     return page("status.html", {**shown, "signed_in": signed_in, "root": root_of(request)})
+
+
+@router.get(_VIEWER, response_class=HTMLResponse)
+@needs(Scope.READ)
+async def viewer(request: Request) -> HTMLResponse:
+    """Show every operation of the OpenAPI document, with a form to try it."""
+    root = root_of(request)
+    text = render("viewer.html", {"root": root, "files": f"{root}{_VIEWER}", "document": f"{root}{ADDRESS}"})
+    # without any referrer a browser would not send the Origin of a request either
+    return HTMLResponse(text, headers={"Content-Security-Policy": _VIEWER_POLICY, "Referrer-Policy": "same-origin"})
+
+
+@router.get(f"{_VIEWER}/{{name}}")
+@needs(Scope.READ)
+async def viewer_file(name: str) -> FileResponse:
+    """Return a script or the style of the viewer."""
+    if name not in _VIEWER_FILES:
+        raise HTTPException(404)
+    path = str(resources.files(_VIEWER_FILES[name]) / "static" / name)  # wheels are installed unpacked
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    return FileResponse(path, headers={"Cache-Control": "private, max-age=3600"}, media_type=kind)

@@ -12,15 +12,8 @@ from longshore.core.job_options import job_from
 from longshore.core.schedule import Schedule, schedule_errors
 from longshore.core.tokens import Scope
 from longshore.server.auth import Caller, Calling, GuardedRoute, needs
+from longshore.server.models import schedules as models
 from longshore.server.models.jobs import Accepted
-from longshore.server.models.schedules import (
-    RepeatBody,
-    ScheduleList,
-    SchedulePut,
-    ScheduleView,
-    Times,
-    schedule_view,
-)
 from longshore.server.parameters import ScheduleId
 from longshore.server.platform import Here, Platform
 from longshore.server.problems import refusals
@@ -35,30 +28,34 @@ HowMany = Annotated[int, Query(ge=1, le=100, description="The number of times to
 
 @router.get("", summary="List schedules")
 @needs(Scope.READ)
-async def list_schedules(here: Here, caller: Calling) -> ScheduleList:
+async def list_schedules(here: Here, caller: Calling) -> models.ScheduleList:
     """List all schedules."""
     now = await here.backend.now()
     found = await here.queue.get_schedules()
-    return ScheduleList.model_construct(items=[schedule_view(one, now) for one in found if caller.sees(one.job.queue)])
+    return models.ScheduleList.model_construct(
+        items=[models.schedule_view(one, now) for one in found if caller.sees(one.job.queue)]
+    )
 
 
 @router.post("/preview", summary="Preview a new schedule")
 @needs(Scope.READ)
-async def preview_repeat(body: RepeatBody, here: Here, count: HowMany = 10) -> Times:
+async def preview_repeat(body: models.RepeatBody, here: Here, count: HowMany = 10) -> models.Times:
     """Return the next occurrences of a schedule that is not stored."""
-    return Times(items=await here.queue.preview_schedule(body.repeat(), count))
+    return models.Times(items=await here.queue.preview_schedule(body.repeat(), count))
 
 
 @router.get("/{schedule_id:name}", summary="Get a schedule", responses=refusals(404))
 @needs(Scope.READ)
-async def get_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
+async def get_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> models.ScheduleView:
     """Return the schedule."""
     return await _view(here, await _seen(here, caller, schedule_id))
 
 
 @router.put("/{schedule_id:name}", summary="Create or change a schedule")
 @needs(Scope.ADMIN)
-async def put_schedule(schedule_id: ScheduleId, body: SchedulePut, here: Here, caller: Calling) -> ScheduleView:
+async def put_schedule(
+    schedule_id: ScheduleId, body: models.SchedulePut, here: Here, caller: Calling
+) -> models.ScheduleView:
     """Create or change a schedule. If `repeat` changes, the next occurrence is planned from now."""
     caller.check_queue(body.job.queue)
     await check_schedule_id(here.backend, caller, schedule_id)
@@ -92,10 +89,10 @@ async def remove_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) 
 
 @router.get("/{schedule_id:name}/preview", summary="Preview a schedule", responses=refusals(404))
 @needs(Scope.READ)
-async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling, count: HowMany = 10) -> Times:
+async def preview_schedule(schedule_id: ScheduleId, here: Here, caller: Calling, count: HowMany = 10) -> models.Times:
     """Return the next occurrences of the schedule, within its limit and end."""
     await _seen(here, caller, schedule_id)
-    return Times(items=await here.queue.preview_schedule(schedule_id, count))
+    return models.Times(items=await here.queue.preview_schedule(schedule_id, count))
 
 
 @router.post(
@@ -121,7 +118,7 @@ async def run_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> 
 
 @router.post("/{schedule_id:name}/pause", summary="Pause a schedule", responses=refusals(404))
 @needs(Scope.ADMIN)
-async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
+async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> models.ScheduleView:
     """Pause the schedule until you resume it. Its jobs stay."""
     await _seen(here, caller, schedule_id)
     return await _view(here, await here.queue.pause_schedule(schedule_id))
@@ -129,7 +126,7 @@ async def pause_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -
 
 @router.post("/{schedule_id:name}/resume", summary="Resume a schedule", responses=refusals(404))
 @needs(Scope.ADMIN)
-async def resume_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> ScheduleView:
+async def resume_schedule(schedule_id: ScheduleId, here: Here, caller: Calling) -> models.ScheduleView:
     """Resume the schedule at its next occurrence. Occurrences during the pause are skipped."""
     await _seen(here, caller, schedule_id)
     return await _view(here, await here.queue.resume_schedule(schedule_id))
@@ -142,5 +139,5 @@ async def _seen(here: Platform, caller: Caller, schedule_id: str) -> Schedule:
     return schedule
 
 
-async def _view(here: Platform, schedule: Schedule) -> ScheduleView:
-    return schedule_view(schedule, await here.backend.now())
+async def _view(here: Platform, schedule: Schedule) -> models.ScheduleView:
+    return models.schedule_view(schedule, await here.backend.now())

@@ -11,20 +11,8 @@ from starlette.responses import Response
 
 from longshore.backends import argument_checks as checks
 from longshore.backends.base import Page
+from longshore.backends.remote import protocol
 from longshore.backends.remote.codecs import check_object, only, read_span
-from longshore.backends.remote.protocol import (
-    CHANGES,
-    DEQUEUE_JOBS,
-    KEY,
-    LIST_JOBS,
-    MARK,
-    MOST_AT_ONCE,
-    NOT_DURABLE,
-    OPERATIONS,
-    SENT_TO,
-    SETTLE_AND_DEQUEUE,
-    RemoteOperation,
-)
 from longshore.backends.remote.records.jobs import LEASE
 from longshore.core.actor import acting
 from longshore.core.errors import InvalidArgument
@@ -50,7 +38,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _write = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
-def _serving(operation: RemoteOperation) -> Handler:
+def _serving(operation: protocol.RemoteOperation) -> Handler:
     """The route of one operation."""
 
     async def serve(request: Request) -> Response:
@@ -81,16 +69,16 @@ def _serving(operation: RemoteOperation) -> Handler:
                 return _written(operation, caller, found, _write)
             return await run_in_thread(_written, operation, caller, found, _write_incrementally)
 
-        key = request.headers.get(KEY, "")
+        key = request.headers.get(protocol.KEY, "")
         if key and not operation.reads:
             name = f"{caller.name}\n{operation.name}"
-            sent_to = request.headers.get(SENT_TO, "")
-            body = await here.replays.once(name, check_name(KEY, key), sent_to, raw, answer)
+            sent_to = request.headers.get(protocol.SENT_TO, "")
+            body = await here.replays.once(name, check_name(protocol.KEY, key), sent_to, raw, answer)
         else:
             body = await answer()
-        headers = {MARK: await here.changes.mark()}
+        headers = {protocol.MARK: await here.changes.mark()}
         if not here.backend.capabilities.durable:
-            headers[NOT_DURABLE] = "yes"
+            headers[protocol.NOT_DURABLE] = "yes"
         if operation.returns_nothing:
             return Response(status_code=204, headers=headers)
         return Response(body, 200, headers, "application/json")
@@ -100,11 +88,11 @@ def _serving(operation: RemoteOperation) -> Handler:
     return serve
 
 
-def _arguments(here: Platform, operation: RemoteOperation, raw: bytes) -> tuple[dict[str, Any], float]:
+def _arguments(here: Platform, operation: protocol.RemoteOperation, raw: bytes) -> tuple[dict[str, Any], float]:
     """The arguments of the call, and how long a claim may wait."""
     body = check_object("body", read_body(raw))
     wait = 0.0
-    if operation is DEQUEUE_JOBS and "wait" in body:
+    if operation is protocol.DEQUEUE_JOBS and "wait" in body:
         given = read_span("wait", body.pop("wait"))
         wait = min(check_duration("wait", given, positive=False) / SECOND, here.options.longest_wait)
     only("", body, operation.takes)
@@ -113,20 +101,20 @@ def _arguments(here: Platform, operation: RemoteOperation, raw: bytes) -> tuple[
             raise InvalidArgument(name, "is missing")
     arguments = {name: operation.takes[name].read(name, value) for name, value in body.items()}
     if operation.bounded and type(arguments.get("limit")) is int:
-        arguments["limit"] = min(arguments["limit"], MOST_AT_ONCE)
+        arguments["limit"] = min(arguments["limit"], protocol.MOST_AT_ONCE)
     if operation.name == "wait_for_change":  # CHANGES is the path for long polls
         arguments["timeout"] = 0
     return arguments, wait
 
 
-def _is_unfenced(operation: RemoteOperation, arguments: dict[str, Any]) -> bool:
+def _is_unfenced(operation: protocol.RemoteOperation, arguments: dict[str, Any]) -> bool:
     """Whether the call changes a job without its lease."""
     if operation.takes.get("lease") is LEASE:
         return arguments.get("lease") is None
     return any(outcome.lease is None for outcome in arguments.get("outcomes", ()))
 
 
-def _written(operation: RemoteOperation, caller: Caller, found: Any, write: Callable[[Any], str]) -> bytes:
+def _written(operation: protocol.RemoteOperation, caller: Caller, found: Any, write: Callable[[Any], str]) -> bytes:
     if operation.returns_nothing:
         return b""
     value = operation.returns.write(operation.answer, found)
@@ -144,13 +132,15 @@ def _write_incrementally(value: Any) -> str:
     return _write(value)
 
 
-async def _call_operation(here: Platform, caller: Caller, operation: RemoteOperation, arguments: dict[str, Any]) -> Any:
+async def _call_operation(
+    here: Platform, caller: Caller, operation: protocol.RemoteOperation, arguments: dict[str, Any]
+) -> Any:
     """Call the operation; the result holds no more large jobs than fit into one response."""
-    if operation is SETTLE_AND_DEQUEUE:
+    if operation is protocol.SETTLE_AND_DEQUEUE:
         return await settle_and_claim(here, caller, arguments)
-    if operation is DEQUEUE_JOBS:
+    if operation is protocol.DEQUEUE_JOBS:
         return await claimed(here, caller, arguments)
-    if operation is LIST_JOBS:
+    if operation is protocol.LIST_JOBS:
         return await _page(here, caller, arguments)
     found = await carry_out(here, caller, operation.name, arguments)
     if "jobs" in arguments:  # after the store has checked them
@@ -162,7 +152,9 @@ async def _call_operation(here: Platform, caller: Caller, operation: RemoteOpera
 
 async def _page(here: Platform, caller: Caller, arguments: dict[str, Any]) -> Page:
     async def look(limit: int, cursor: str | None) -> Page:
-        page: Page = await carry_out(here, caller, LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor})
+        page: Page = await carry_out(
+            here, caller, protocol.LIST_JOBS.name, {**arguments, "limit": limit, "cursor": cursor}
+        )
         return page
 
     return await page_within(look, checks.limit(arguments.get("limit", _USUAL_PAGE)), arguments.get("cursor"))
@@ -184,7 +176,7 @@ def _hide_tokens(value: Any) -> None:
 
 
 @router.post(
-    CHANGES,
+    protocol.CHANGES,
     tags=["store"],
     summary="Wait for a change",
     responses={**refusals(), 200: CHANGES_ANSWER},
@@ -212,13 +204,13 @@ async def wait_for_changes(request: Request) -> Response:
         await request.app.state.gate.admit(request)
         now = await here.changes.mark()
     changed = bool(mark) and mark != now
-    return Response(_write({"mark": now, "changed": changed}), 200, {MARK: now}, "application/json")
+    return Response(_write({"mark": now, "changed": changed}), 200, {protocol.MARK: now}, "application/json")
 
 
 # -- all operations
 
 
-def _add(operation: RemoteOperation) -> None:
+def _add(operation: protocol.RemoteOperation) -> None:
     responses: dict[int | str, dict[str, Any]] = refusals(404, 409, 410)
     if not operation.returns_nothing:
         responses[200] = {"description": "Success", "content": {"application/json": {"schema": operation.answers}}}
@@ -238,5 +230,5 @@ def _add(operation: RemoteOperation) -> None:
     )
 
 
-for _operation in OPERATIONS.values():
+for _operation in protocol.OPERATIONS.values():
     _add(_operation)

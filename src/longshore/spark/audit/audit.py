@@ -14,17 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spa
 
 from longshore.backends.export import LogPosition, log_position
 from longshore.core.errors import InvalidArgument
-from longshore.spark.audit import rules
-from longshore.spark.audit.histories import (
-    EVENT_COLUMNS,
-    JOB_COLUMNS,
-    SWEPT_WITHIN,
-    Watermark,
-    standings,
-    steps,
-    with_the_whole_life,
-    with_what_came_before,
-)
+from longshore.spark.audit import histories, rules
 from longshore.spark.audit.rules import PRUNED, Kind, Rule
 from longshore.spark.options import Address, address, answer
 
@@ -43,7 +33,7 @@ class Material:
 
     events: DataFrame
     jobs: DataFrame | None = None
-    certain: Watermark = field(default_factory=Watermark)
+    certain: histories.Watermark = field(default_factory=histories.Watermark)
     pruned: bool = False
     """Whether old events may have been removed, so that a history may begin anywhere."""
 
@@ -59,7 +49,7 @@ class History(NamedTuple):
 
 def from_history(events: DataFrame) -> Material:
     """Audit events that were kept elsewhere, such as in a lake, without the jobs of the store."""
-    return Material(events.select(*EVENT_COLUMNS), pruned=True)
+    return Material(events.select(*histories.EVENT_COLUMNS), pruned=True)
 
 
 def from_store(
@@ -68,7 +58,7 @@ def from_store(
     *,
     schema: str | None = None,
     history: History | None = None,
-    swept_within: timedelta = SWEPT_WITHIN,
+    swept_within: timedelta = histories.SWEPT_WITHIN,
     wait: float = WAITS_FOR_WRITERS,
 ) -> Material:
     """Events and jobs of a store that may be in full use; with a history, what was pruned of its events is known too.
@@ -85,12 +75,12 @@ def from_store(
         raise InvalidArgument(
             "lake", "is the history of another log: of another store, or of this one before it was restored from a copy"
         )
-    jobs = _read(spark, "jobs", JOB_COLUMNS, options).localCheckpoint(eager=True)
+    jobs = _read(spark, "jobs", histories.JOB_COLUMNS, options).localCheckpoint(eager=True)
     covered = _covers(where, where.log_ends().end, within=wait)
-    events = _read(spark, "events", EVENT_COLUMNS, options)
+    events = _read(spark, "events", histories.EVENT_COLUMNS, options)
     if history is not None:
         events = _continued(history, events)
-    certain = Watermark(log_position(before.last), covered, now, swept_within)
+    certain = histories.Watermark(log_position(before.last), covered, now, swept_within)
     return Material(events, jobs, certain, pruned=where.log_ends().pruned_anywhere > 0)
 
 
@@ -105,7 +95,7 @@ def _continued(history: History, events: DataFrame) -> DataFrame:
         later = events.where(F.col("xid") >= xid).where(f"xid > {xid:d} OR number > {number:d}")
     else:
         later = events.where(F.col("number") > number)
-    return history.events.select(*EVENT_COLUMNS).unionByName(later)
+    return history.events.select(*histories.EVENT_COLUMNS).unionByName(later)
 
 
 def _covers(where: Address, position: int, within: float) -> bool:
@@ -122,18 +112,20 @@ def _covers(where: Address, position: int, within: float) -> bool:
 Group = Sequence[Rule]
 
 
-def judged_lives(events: DataFrame, jobs: DataFrame | None = None, certain: Watermark | None = None) -> DataFrame:
+def judged_lives(
+    events: DataFrame, jobs: DataFrame | None = None, certain: histories.Watermark | None = None
+) -> DataFrame:
     """Every step of every job with what is wrong about it in `wrong`, an array that is empty for most.
 
     `events` and `jobs` are as the data source `longshore` gives them, whatever the order of their rows.
     See docs/audit.md.
     """
-    certain = certain or Watermark()
-    lives = steps(events, certain.until)
+    certain = certain or histories.Watermark()
+    lives = histories.steps(events, certain.until)
     if jobs is None:
-        return lives.transform(with_what_came_before).withColumn("wrong", F.expr(_wrong(rules.OF_EVENTS)))
-    lives = lives.unionByName(standings(jobs), allowMissingColumns=True)
-    lives = lives.transform(with_what_came_before).transform(with_the_whole_life)
+        return lives.transform(histories.with_what_came_before).withColumn("wrong", F.expr(_wrong(rules.OF_EVENTS)))
+    lives = lives.unionByName(histories.standings(jobs), allowMissingColumns=True)
+    lives = lives.transform(histories.with_what_came_before).transform(histories.with_the_whole_life)
     swept = None if certain.now is None else certain.now - certain.swept_within
     of_events, of_jobs = _judgements(certain)
     judged = f"IF(stored, {_wrong(of_jobs)}, {_wrong(of_events)})"
@@ -149,7 +141,7 @@ def findings(judged: DataFrame) -> DataFrame:
     )
 
 
-def _judgements(certain: Watermark) -> tuple[list[Group], list[Group]]:
+def _judgements(certain: histories.Watermark) -> tuple[list[Group], list[Group]]:
     """The groups of rules for events, and those for stored jobs."""
     of_jobs: list[Group] = [rules.STANDING, rules.SWEEP]
     if not certain.covered:

@@ -15,15 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longshore.runtime.executors import child_runner
 from longshore.runtime.executors.base import Target
-from longshore.runtime.executors.child_runner import (
-    CHANNEL_LOST,
-    ChannelReporter,
-    ChildChannel,
-    ChildRunner,
-    failure_message,
-    flush_output,
-)
 from longshore.runtime.executors.wire import job_from, next_frame
 from longshore.runtime.running_job import RunningJob
 
@@ -81,7 +74,7 @@ class RowRunner:
 
     def __init__(self, spec: TaskSpec) -> None:
         self._connection = _connected(spec)
-        self._channel = ChildChannel(self._connection)
+        self._channel = child_runner.ChildChannel(self._connection)
         self._lock = threading.Lock()
         self._skipped: set[int] = set()
         self._at: int | None = None
@@ -91,9 +84,9 @@ class RowRunner:
         self._listener = threading.Thread(target=self._listen, name="longshore-line", daemon=True)
         self._listener.start()
         try:
-            self._runner = ChildRunner(_found(spec.target, spec.path))
+            self._runner = child_runner.ChildRunner(_found(spec.target, spec.path))
         except BaseException as error:
-            self._channel.ask({"unready": failure_message(error)["failed"]}).result()
+            self._channel.ask({"unready": child_runner.failure_message(error)["failed"]}).result()
             raise
         self._handler_before: Any = None
         with suppress(ValueError):  # signals reach the main thread only
@@ -105,11 +98,11 @@ class RowRunner:
         with self._lock:
             self._skipped.update(unwanted)
         for number, fields, payload in zip(numbers, jobs, payloads, strict=True):
-            job = RunningJob(job_from(json.loads(fields), payload), ChannelReporter(self._channel))
+            job = RunningJob(job_from(json.loads(fields), payload), child_runner.ChannelReporter(self._channel))
             if not self._begins(number, job):
                 continue
             message, body = self._runner.perform(job)
-            flush_output()
+            child_runner.flush_output()
             with self._lock:
                 self._at = None
                 self._runner.forget()
@@ -143,7 +136,7 @@ class RowRunner:
             while (received := next_frame(self._channel.incoming)) is not None:
                 self._hear(received[0])
         if not self._over:  # the worker is gone or has stopped this task
-            os._exit(CHANNEL_LOST)
+            os._exit(child_runner.CHANNEL_LOST)
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "answer" in message:

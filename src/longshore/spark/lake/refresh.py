@@ -12,25 +12,10 @@ from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.lake import checks, gold, silver
+from longshore.spark.lake import checks, gold, silver, tables
 from longshore.spark.lake.draft import Draft
 from longshore.spark.lake.manifest import OPEN, Piece, Receipt
 from longshore.spark.lake.silver import as_steps, date_of, only_steps, with_course
-from longshore.spark.lake.tables import (
-    ATTEMPTS,
-    CARRIED,
-    DEPTH,
-    DURATIONS,
-    ERRORS,
-    EVENTS,
-    GOLD,
-    HISTOGRAM,
-    JOBS,
-    OUTCOMES,
-    SCHEDULES,
-    THROUGHPUT,
-    WORKERS,
-)
 
 _AT_ONCE = 2
 MOST_PIECES = 8
@@ -64,16 +49,16 @@ class Refresh:
         if not receipts:
             return
         for receipt in receipts:
-            self._draft.add(EVENTS, receipt.events)
-        events = self._draft.read_pieces(EVENTS, [receipt.events for receipt in receipts])
-        first = not self._draft.manifest.pieces(JOBS)
+            self._draft.add(tables.EVENTS, receipt.events)
+        events = self._draft.read_pieces(tables.EVENTS, [receipt.events for receipt in receipts])
+        first = not self._draft.manifest.pieces(tables.JOBS)
         came = {day for receipt in receipts for day in receipt.events.days}
         changed = self._bring_silver_up_to_date(as_steps(events), anew=first)
         self._work_out_gold(came, changed)
 
     def _bring_silver_up_to_date(self, fresh: DataFrame, *, anew: bool) -> set[str]:
         """Update silver; return the days on which rows changed."""
-        carried = self._draft.read(CARRIED).drop("event_date")
+        carried = self._draft.read(tables.CARRIED).drop("event_date")
         gone: set[str] = set()
         with ExitStack() as held:
             if not anew:
@@ -81,27 +66,27 @@ class Refresh:
                 strays = _held(silver.out_of_order(carried, fresh), held)
                 if strays.count():
                     gone = self._take_out(strays)
-                    whole = as_steps(self._draft.read(EVENTS).join(F.broadcast(strays), "job_uid", "left_semi"))
+                    whole = as_steps(self._draft.read(tables.EVENTS).join(F.broadcast(strays), "job_uid", "left_semi"))
                     gone |= _dates(whole.select(date_of(F.col("occurred_at")).alias("event_date")))
                     fresh = fresh.join(strays, "job_uid", "left_anti").unionByName(whole)
                     carried = carried.join(strays, "job_uid", "left_anti")
             course = _held(with_course(silver.together(carried, fresh)), held)
             rows = silver.made_of(course)
             with self._timed("attempts") as add:
-                ended = add(self._draft.write(ATTEMPTS, rows.ended.unionByName(rows.running)))
+                ended = add(self._draft.write(tables.ATTEMPTS, rows.ended.unionByName(rows.running)))
             with self._timed("jobs") as add:
-                finished = add(self._draft.write(JOBS, rows.finished.unionByName(rows.unfinished)))
+                finished = add(self._draft.write(tables.JOBS, rows.finished.unionByName(rows.unfinished)))
             with self._timed("carried over") as add:
-                kept = add(self._draft.write(CARRIED, rows.carried))
-        self._draft.replace_days(ATTEMPTS, {OPEN}, ended)
-        self._draft.replace_days(JOBS, {OPEN}, finished)
-        self._draft.replace_days(CARRIED, {OPEN}, kept)
+                kept = add(self._draft.write(tables.CARRIED, rows.carried))
+        self._draft.replace_days(tables.ATTEMPTS, {OPEN}, ended)
+        self._draft.replace_days(tables.JOBS, {OPEN}, finished)
+        self._draft.replace_days(tables.CARRIED, {OPEN}, kept)
         return gone | (set(ended.days) | set(finished.days)) - {OPEN}
 
     def _take_out(self, jobs: DataFrame) -> set[str]:
         """Remove the rows of these jobs, day by day; return the days."""
         gone: set[str] = set()
-        for table in (ATTEMPTS, JOBS):
+        for table in (tables.ATTEMPTS, tables.JOBS):
             rows = self._draft.read(table)
             found = rows.where(F.col("event_date").isNotNull()).join(F.broadcast(jobs), "job_uid", "left_semi")
             days = _dates(found)
@@ -118,7 +103,7 @@ class Refresh:
         days = set(came) | set(changed)
         if not days:
             return
-        attempts, jobs = self._draft.read(ATTEMPTS, changed), self._draft.read(JOBS, changed)
+        attempts, jobs = self._draft.read(tables.ATTEMPTS, changed), self._draft.read(tables.JOBS, changed)
 
         def line() -> None:
             self._throughput(days)
@@ -126,13 +111,15 @@ class Refresh:
 
         def times() -> None:
             took = gold.measured_durations(attempts, jobs)
-            self._replace(HISTOGRAM, changed, gold.duration_histogram(took))
-            self._replace(DURATIONS, changed, gold.duration_percentiles(took, self._draft.read(HISTOGRAM, changed)))
+            self._replace(tables.HISTOGRAM, changed, gold.duration_histogram(took))
+            self._replace(
+                tables.DURATIONS, changed, gold.duration_percentiles(took, self._draft.read(tables.HISTOGRAM, changed))
+            )
 
         def rest() -> None:
-            self._replace(OUTCOMES, changed, gold.outcomes_per_hour(attempts, jobs))
-            self._replace(ERRORS, changed, gold.errors_per_day(attempts))
-            self._replace(SCHEDULES, changed, gold.schedules_per_day(jobs))
+            self._replace(tables.OUTCOMES, changed, gold.outcomes_per_hour(attempts, jobs))
+            self._replace(tables.ERRORS, changed, gold.errors_per_day(attempts))
+            self._replace(tables.SCHEDULES, changed, gold.schedules_per_day(jobs))
 
         self._side_by_side(line, *([times, rest, lambda: self._workers(changed)] if changed else []))
 
@@ -143,32 +130,34 @@ class Refresh:
                 done.result()
 
     def _throughput(self, days: Collection[str]) -> None:
-        unknown = self._draft.read(JOBS).where("first_seq > 1").select("job_uid")
-        events = self._draft.read(EVENTS, days)
-        self._replace(THROUGHPUT, days, gold.throughput_per_minute(events, unknown))
-        counted = self._draft.read(THROUGHPUT, days).groupBy("event_date").agg(F.sum("events").alias("events"))
-        there = self._draft.manifest.days(EVENTS)
+        unknown = self._draft.read(tables.JOBS).where("first_seq > 1").select("job_uid")
+        events = self._draft.read(tables.EVENTS, days)
+        self._replace(tables.THROUGHPUT, days, gold.throughput_per_minute(events, unknown))
+        counted = self._draft.read(tables.THROUGHPUT, days).groupBy("event_date").agg(F.sum("events").alias("events"))
+        there = self._draft.manifest.days(tables.EVENTS)
         found = {str(row["event_date"]): int(row["events"]) for row in counted.collect()}
         for day in days:
             checks.check_counted(day, there.get(day, 0), found.get(day, 0))
 
     def _depth(self, first: str) -> None:
-        days = [day for day in self._draft.manifest.days(THROUGHPUT) if day >= first]
-        before = [day for day in self._draft.manifest.days(DEPTH) if day < first]
-        opening = gold.closing_depth(self._draft.read(DEPTH, before[-1:]))
-        rows = gold.depth_over_time(self._draft.read(THROUGHPUT, days), opening)
-        self._replace(DEPTH, [day for day in self._draft.manifest.days(DEPTH) if day >= first], rows)
+        days = [day for day in self._draft.manifest.days(tables.THROUGHPUT) if day >= first]
+        before = [day for day in self._draft.manifest.days(tables.DEPTH) if day < first]
+        opening = gold.closing_depth(self._draft.read(tables.DEPTH, before[-1:]))
+        rows = gold.depth_over_time(self._draft.read(tables.THROUGHPUT, days), opening)
+        self._replace(tables.DEPTH, [day for day in self._draft.manifest.days(tables.DEPTH) if day >= first], rows)
 
     def _workers(self, changed: Collection[str]) -> None:
         """Compute workers per hour. An attempt counts in every hour it ran, so earlier days change too."""
-        ended = self._draft.read(ATTEMPTS, changed)
+        ended = self._draft.read(tables.ATTEMPTS, changed)
         (row,) = ended.agg(F.min(date_of(F.col("started_at"))).alias("first")).collect()
         first = min([*changed, *([str(row["first"])] if row["first"] else [])])
         last = max(changed)
-        later = [day for day in self._draft.manifest.days(ATTEMPTS) if day >= first and day != OPEN]
-        rows = gold.workers_per_hour(self._draft.read(ATTEMPTS, later))
+        later = [day for day in self._draft.manifest.days(tables.ATTEMPTS) if day >= first and day != OPEN]
+        rows = gold.workers_per_hour(self._draft.read(tables.ATTEMPTS, later))
         rows = rows.where((F.col("event_date") >= F.lit(first)) & (F.col("event_date") <= F.lit(last)))
-        self._replace(WORKERS, [day for day in self._draft.manifest.days(WORKERS) if first <= day <= last], rows)
+        self._replace(
+            tables.WORKERS, [day for day in self._draft.manifest.days(tables.WORKERS) if first <= day <= last], rows
+        )
 
     def _replace(self, table: str, days: Collection[str], rows: DataFrame) -> None:
         with self._timed(table.removeprefix("gold.").replace("_", " ")) as add:
@@ -179,31 +168,31 @@ class Refresh:
 
     def rebuild(self, days: Collection[str]) -> None:
         """Rebuild silver and gold of some days from bronze."""
-        there = self._draft.manifest.days(EVENTS)
+        there = self._draft.manifest.days(tables.EVENTS)
         wanted = {day for day in days if day in there}
         if not wanted:
             return
         if wanted == set(there):
-            for table in (ATTEMPTS, JOBS, CARRIED, *GOLD):
+            for table in (tables.ATTEMPTS, tables.JOBS, tables.CARRIED, *tables.GOLD):
                 self._draft.replace_days(table, list(self._draft.manifest.days(table)))
-            fresh = as_steps(self._draft.read(EVENTS))
+            fresh = as_steps(self._draft.read(tables.EVENTS))
             changed = self._bring_silver_up_to_date(fresh, anew=True)
             self._work_out_gold(wanted, changed)
             return
-        jobs = only_steps(self._draft.read(EVENTS, wanted)).select("job_uid").distinct()
-        steps = as_steps(self._draft.read(EVENTS).join(jobs, "job_uid", "left_semi"))
+        jobs = only_steps(self._draft.read(tables.EVENTS, wanted)).select("job_uid").distinct()
+        steps = as_steps(self._draft.read(tables.EVENTS).join(jobs, "job_uid", "left_semi"))
         on_these = F.col("event_date").cast("string").isin(sorted(wanted))
         with ExitStack() as held:
             rows = silver.made_of(_held(with_course(silver.together(steps.limit(0), steps)), held))
-            self._replace(ATTEMPTS, wanted, rows.ended.where(on_these))
-            self._replace(JOBS, wanted, rows.finished.where(on_these))
+            self._replace(tables.ATTEMPTS, wanted, rows.ended.where(on_these))
+            self._replace(tables.JOBS, wanted, rows.finished.where(on_these))
         self._work_out_gold(wanted, wanted)
 
     # -- pieces
 
     def compact(self) -> None:
         """Merge the pieces of days that have many."""
-        for table in (EVENTS, ATTEMPTS, JOBS):
+        for table in (tables.EVENTS, tables.ATTEMPTS, tables.JOBS):
             pieces = self._draft.manifest.pieces(table)
             days = {day for piece in pieces for day in piece.days}
             scattered = {day for day in days if sum(day in piece.days for piece in pieces) > MOST_PIECES}

@@ -9,21 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody who uses Spark calls it
 
-from longshore.spark.report.charts import (
-    HEAT,
-    Canvas,
-    Caption,
-    Spread,
-    Values,
-    bars,
-    ends,
-    fan,
-    heatmap,
-    key,
-    spreads,
-    stacked,
-    stepped,
-)
+from longshore.spark.report import charts
 from longshore.spark.report.data import HOUR, OTHERS, Gold, coloured, lines, percentiles, period
 from longshore.spark.report.markup import Markup, clipped, shown, tag
 from longshore.spark.report.scales import Periods, count, share, short, span
@@ -55,7 +41,7 @@ class Section:
 
 
 _DRAWN = ("p50", "p75", "p95", "p99")
-_SMALL = Canvas(width=320, height=150, left=54, right=6, top=20, bottom=22)
+_SMALL = charts.Canvas(width=320, height=150, left=54, right=6, top=20, bottom=22)
 _MOST_SMALL = 6
 _SLOWEST = 12
 _COLUMNS: Sequence[Column] = (
@@ -87,10 +73,10 @@ def _fans(gold: Gold, measure: str, title: str, caption: str) -> Section:
     drawing = None
     if rows:
         unit = f"{title.lower()}, logarithmic"
-        whole = fan(Canvas(), gold.by_hour, _lines(rows, gold.by_hour), unit)
+        whole = charts.fan(charts.Canvas(), gold.by_hour, _lines(rows, gold.by_hour), unit)
         names = ["half within", "75 % within", "95 % within", "99 % within"]
         shades = ["median", "fan close", "fan near", "fan far"]
-        drawing = Markup(key(names, shades) + whole + _in_small(small, gold))
+        drawing = Markup(charts.key(names, shades) + whole + _in_small(small, gold))
     return Section(
         measure,
         title,
@@ -104,9 +90,9 @@ def _fans(gold: Gold, measure: str, title: str, caption: str) -> Section:
 def _in_small(rows: Sequence[Any], gold: Gold) -> Markup:
     found = {queue: [row for row in rows if row["queue"] == queue] for queue in gold.queues[:_MOST_SMALL]}
     fans = {queue: _lines(of_queue, gold.by_hour) for queue, of_queue in found.items() if of_queue}
-    between = ends(fans.values())
+    between = charts.ends(fans.values())
     pictures = [
-        tag("div", tag("h3", clipped(queue, 34), title=queue), fan(_SMALL, gold.by_hour, lines, "", between))
+        tag("div", tag("h3", clipped(queue, 34), title=queue), charts.fan(_SMALL, gold.by_hour, lines, "", between))
         for queue, lines in fans.items()
     ]
     return tag("div", pictures, class_="small") if pictures else Markup()
@@ -129,8 +115,8 @@ def slowest_types(gold: Gold) -> Section:
     rows = table.limit(_SLOWEST).collect()
     drawing = None
     if rows:
-        names = key(["half within", "95 % within; the line ends at 99 %"], ["half", "most"])
-        drawing = Markup(names + spreads([_spread(row, gold) for row in rows], "run time, logarithmic"))
+        names = charts.key(["half within", "95 % within; the line ends at 99 %"], ["half", "most"])
+        drawing = Markup(names + charts.spreads([_spread(row, gold) for row in rows], "run time, logarithmic"))
     return Section(
         "slowest_types",
         "Slowest types",
@@ -141,11 +127,11 @@ def slowest_types(gold: Gold) -> Section:
     )
 
 
-def _spread(row: Any, gold: Gold) -> Spread:
+def _spread(row: Any, gold: Gold) -> charts.Spread:
     name = row["type"] if len(gold.queues) == 1 else f"{row['queue']} · {row['type']}"
     caption = ", ".join(f"{part[1:]} % within {span(row[part])}" for part in ("p50", "p95", "p99"))
     hint = f"{name}: {caption}; longest {span(row['most'])}, {count(row['count'])} measured"
-    return Spread(name, row["p50"], row["p95"], row["p99"], hint)
+    return charts.Spread(name, row["p50"], row["p95"], row["p99"], hint)
 
 
 _ERROR_ROWS = 14
@@ -207,9 +193,12 @@ def _heat(gold: Gold, names: list[tuple[str, str]], known: dict[tuple[str, str, 
         found = [known.get((queue, kind, number)) for number in range(periods.count)]
         name = kind if len(gold.queues) == 1 else f"{queue} · {kind}"
         rows.append((name, [row["wrong"] / row["attempts"] if row else None for row in found]))
-    edges = [*(f"over {share(edge)}" for edge in HEAT[1:])]
-    legend = key(["none failed", f"up to {share(HEAT[1])}", *edges], [f"heat{shade}" for shade in range(len(HEAT) + 1)])
-    return Markup(legend + heatmap(periods, rows, "share of attempts that failed or crashed", caption))
+    edges = [*(f"over {share(edge)}" for edge in charts.HEAT[1:])]
+    legend = charts.key(
+        ["none failed", f"up to {share(charts.HEAT[1])}", *edges],
+        [f"heat{shade}" for shade in range(len(charts.HEAT) + 1)],
+    )
+    return Markup(legend + charts.heatmap(periods, rows, "share of attempts that failed or crashed", caption))
 
 
 def retries(gold: Gold) -> Section:
@@ -224,8 +213,8 @@ def retries(gold: Gold) -> Section:
     again = [(row["period"], "tries again", row["again"] / hours) for row in rows]
     colours = {"first tries": "c1", "tries again": "c2"}
     found = lines([*first, *again], list(colours), gold.by_hour)
-    drawing = stacked(
-        Canvas(height=220),
+    drawing = charts.stacked(
+        charts.Canvas(height=220),
         gold.by_hour,
         [(name, colours[name], values) for name, values in found.items()],
         "attempts per hour",
@@ -238,7 +227,7 @@ def retries(gold: Gold) -> Section:
         "retries",
         "Retries",
         "Attempts per hour: first attempts, and attempts after a failure, a crash or a release.",
-        Markup(key(list(found), [colours[name] for name in found]) + drawing) if found else None,
+        Markup(charts.key(list(found), [colours[name] for name in found]) + drawing) if found else None,
         [
             text("queue", "queue"),
             text("type", "type"),
@@ -272,7 +261,7 @@ def top_errors(gold: Gold) -> Section:
         "top_errors",
         "Top errors",
         "Errors that differ only in numbers, names and addresses are grouped.",
-        bars(rows, "attempts with this error", "bad") if rows else None,
+        charts.bars(rows, "attempts with this error", "bad") if rows else None,
         [
             text("error_type", "error"),
             text("sample", "what it said last", 160),
@@ -313,7 +302,9 @@ def throughput(gold: Gold) -> Section:
     busiest = frame.groupBy("queue", "at").agg(F.sum("completed").alias("completed"))
     most = busiest.groupBy("queue").agg(F.max("completed").alias("most_in_a_minute"))
     table = frame.groupBy("queue").agg(*(F.sum(name).alias(name) for name in _COUNTED)).join(most, "queue")
-    drawing = _by_queue(gold, found, stacked, "jobs completed per minute", lambda _, rate: f"{short(rate)} a minute")
+    drawing = _by_queue(
+        gold, found, charts.stacked, "jobs completed per minute", lambda _, rate: f"{short(rate)} a minute"
+    )
     return Section(
         "throughput",
         "Throughput",
@@ -340,7 +331,7 @@ def backlog(gold: Gold) -> Section:
     changes = changed.agg(F.sum("value").alias("value")).collect()
     found = lines([(row["period"], row["name"], row["value"]) for row in changes], _names(gold), gold.by_minute)
     standing = {name: _added_up(values) for name, values in found.items()}
-    drawing = _by_queue(gold, standing, stepped, "jobs waiting", lambda _, jobs: f"{count(round(jobs))} waiting")
+    drawing = _by_queue(gold, standing, charts.stepped, "jobs waiting", lambda _, jobs: f"{count(round(jobs))} waiting")
     return Section(
         "backlog",
         "Backlog",
@@ -378,7 +369,7 @@ def _depth_by_queue(gold: Gold) -> DataFrame:
     )
 
 
-def _added_up(changes: Values) -> list[float]:
+def _added_up(changes: charts.Values) -> list[float]:
     total = 0.0
     standing = []
     for change in changes:
@@ -392,14 +383,14 @@ def _names(gold: Gold) -> list[str]:
 
 
 def _by_queue(
-    gold: Gold, found: dict[str, list[float]], draw: Callable[..., Markup], unit: str, caption: Caption
+    gold: Gold, found: dict[str, list[float]], draw: Callable[..., Markup], unit: str, caption: charts.Caption
 ) -> Markup | None:
     """A drawing of values per queue and minute, under the key of the queues' colours; None without values."""
     if not found:
         return None
     colours = [gold.colour(name) for name in found]
     series = list(zip(found, colours, found.values(), strict=True))
-    return Markup(key(list(found), colours) + draw(Canvas(), gold.by_minute, series, unit, caption))
+    return Markup(charts.key(list(found), colours) + draw(charts.Canvas(), gold.by_minute, series, unit, caption))
 
 
 _WORKER_ROWS = 20
@@ -430,10 +421,12 @@ def workers(gold: Gold) -> Section:
             (name, [None if row is None else row["utilisation"] or 0.0 for row in cells])
             for name, cells in zip(names, found, strict=True)
         ]
-        legend = key(
+        legend = charts.key(
             ["busy up to 20 %", "40 %", "60 %", "80 %", "above"], [f"work{shade}" for shade in range(1, len(_BUSY) + 2)]
         )
-        drawing = Markup(legend + heatmap(gold.by_hour, rows, "share of its capacity that was busy", caption, _shade))
+        drawing = Markup(
+            legend + charts.heatmap(gold.by_hour, rows, "share of its capacity that was busy", caption, _shade)
+        )
     return Section(
         "workers",
         "Workers",
