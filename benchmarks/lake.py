@@ -61,7 +61,7 @@ def _refreshed(spark: SparkSession, folder: str, receipt: Receipt) -> dict[str, 
         print(f"{step.name}: {step.rows:,} rows, {step.seconds:.1f} s", file=sys.stderr)
 
     lake = Lake.open_or_new(folder, spark)
-    refresh_lake(spark, lake, [receipt], form="parquet", log="synthetic", made_at=_NOW, told=tell)
+    refresh_lake(spark, lake, [receipt], form="parquet", log="synthetic", made_at=_NOW, on_step=tell)
     return {"seconds": perf_counter() - begun, "events": receipt.rows, "steps": steps}
 
 

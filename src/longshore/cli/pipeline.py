@@ -212,7 +212,7 @@ def report(
 
         found = Lake.open(lake, spark)
         days = _days(found.days("gold.throughput"), first, last)
-        written = write_report(spark, found, output, days=days, title=title, told=on_progress)
+        written = write_report(spark, found, output, days=days, title=title, on_progress=on_progress)
     if as_json:
         print_json({**asdict(written), "page": str(written.page), "seconds": round(written.seconds, 3)})
         return
@@ -275,7 +275,7 @@ def run(
             again=Days(first, last),
             fresh_within=None if fresh_within is None else timedelta(hours=fresh_within),
             events_at_once=events_at_once,
-            told=lambda step: report_step(step.name, step.rows, step.seconds),
+            on_step=lambda step: report_step(step.name, step.rows, step.seconds),
         )
     if as_json:
         steps = [{"step": step.name, "rows": step.rows, "seconds": round(step.seconds, 3)} for step in report.steps]

@@ -72,7 +72,7 @@ def run_pipeline(
     fresh_within: timedelta | None = None,
     events_at_once: int = EVENTS_AT_ONCE,
     partitions: int = 4,
-    told: Callable[[Step], None] = lambda _: None,
+    on_step: Callable[[Step], None] = lambda _: None,
 ) -> PipelineReport:
     """Bring the lake up to date with the store's log, and rebuild the days of `again`.
 
@@ -82,21 +82,21 @@ def run_pipeline(
     store = address({"url": url} if schema is None else {"url": url, "schema": schema})
     found = Lake.open_or_new(lake, spark)
     with found.files.alone():
-        return _Run(spark, store, Lake.open_or_new(lake, spark), form, told).run(
+        return _Run(spark, store, Lake.open_or_new(lake, spark), form, on_step).run(
             again, fresh_within, events_at_once, partitions
         )
 
 
 class _Run:
     def __init__(
-        self, spark: SparkSession, store: Address, lake: Lake, form: str | None, told: Callable[[Step], None]
+        self, spark: SparkSession, store: Address, lake: Lake, form: str | None, on_step: Callable[[Step], None]
     ) -> None:
         self._spark = spark
         self._store = store
         self._lake = lake
         self._form = check_format(lake, form)
         self._steps: list[Step] = []
-        self._listener = told
+        self._listener = on_step
         self._begun = perf_counter()
 
     def run(self, again: Days, fresh_within: timedelta | None, events_at_once: int, partitions: int) -> PipelineReport:
@@ -114,7 +114,7 @@ class _Run:
         if receipts or again.any:
             self._lake = refresh_lake(
                 self._spark, self._lake, receipts, form=self._form, log=before.log, made_at=now, again=again,
-                told=self._tell,
+                on_step=self._tell,
             )  # fmt: skip
         return PipelineReport(
             self._lake.version,
@@ -159,11 +159,11 @@ def refresh_lake(
     log: str,
     made_at: datetime,
     again: Days = Days(),  # noqa: B008 - the default is immutable
-    told: Callable[[Step], None] = lambda _: None,
+    on_step: Callable[[Step], None] = lambda _: None,
 ) -> Lake:
     """Add the landed batches, recompute what they change, and return the next version of the lake."""
     draft = Draft(spark, lake, form)
-    refresh = Refresh(spark, draft, told)
+    refresh = Refresh(spark, draft, on_step)
     refresh.take_in([receipt for receipt in receipts if receipt.rows])
     if again.any:
         refresh.rebuild(again.of(list(draft.manifest.days(EVENTS))))

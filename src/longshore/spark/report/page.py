@@ -76,7 +76,7 @@ SECTIONS: Sequence[Callable[[Gold], Section]] = (
 )
 PAGE = "report.html"
 
-Told = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def write_report(
     *,
     days: Collection[str] | None = None,
     title: str = "Job history",
-    told: Told = lambda _what, _done, _all: None,
+    on_progress: OnProgress = lambda _what, _done, _all: None,
 ) -> ReportWritten:
     """Write the page and its tables; replace files of the same names, and keep all others. See docs/report.md."""
     began = perf_counter()
@@ -109,7 +109,7 @@ def write_report(
     else:
         sections, drawn = [], []
         for place, work_out in enumerate(SECTIONS):
-            told(work_out.__name__.replace("_", " "), place, len(SECTIONS))
+            on_progress(work_out.__name__.replace("_", " "), place, len(SECTIONS))
             section = work_out(gold)
             written = as_csv(folder / section.file, section.columns, section.rows())
             tables[section.file] = written.rows
