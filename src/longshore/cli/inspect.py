@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from longshore.runtime.queue import Queue
 
 _INDENT = "  "
-_ATTEMPTS = (
-    output.Column("ATTEMPT", whole=True, right=True),
+_EXECUTIONS = (
+    output.Column("EXECUTION", whole=True, right=True),
     output.Column("STARTED", whole=True),
     output.Column("TOOK", whole=True, right=True),
     output.Column("WORKER"),
     output.Column("OUTCOME", whole=True),
     output.Column("ERROR"),
 )
+
+_OUTCOMES = {"job.stalled": "crashed"}
 
 
 async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
@@ -49,7 +51,7 @@ async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -
 
 
 def print_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
-    """Print the record, data, result, error and attempts of a job."""
+    """Print the record, data, result, error and executions of a job."""
     fields = list(_fields(job, now))
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
@@ -61,7 +63,7 @@ def print_job(job: Job, events: Sequence[JobEvent], now: datetime) -> None:
     if job.error_message:
         output.print_line("error:")
         output.print_lines(job.error_message, _INDENT)
-    _print_attempts(events)
+    _print_executions(events)
     lines = sum(event.event == "job.log_added" for event in events)
     if lines:
         output.print_line(f"log: {counted(lines, 'line')}; read with: longshore logs {shlex.quote(job.id)}")
@@ -80,7 +82,7 @@ def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     optional: tuple[tuple[str, object], ...] = (
         ("tags", ", ".join(job.tags)),
         ("priority", job.priority or ""),
-        ("attempts", f"{job.executions} run, {job.retry_count} failed, {job.crashes} crashed"),
+        ("executions", f"{job.executions} ({job.retry_count} failed, {job.crashes} crashed)"),
         ("max attempts", job.max_attempts or "unlimited"),
         ("progress", "" if job.progress is None else compact(job.progress)),
         ("worker", job.assignee_id),
@@ -101,23 +103,23 @@ def _fields(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "lease", f"until {clock(job.lease.expires_at)} ({ago(job.lease.expires_at, now)})"
 
 
-def _print_attempts(events: Sequence[JobEvent]) -> None:
+def _print_executions(events: Sequence[JobEvent]) -> None:
     attempts = attempts_of(events)
     if not attempts:
         return
-    output.print_line("attempts:")
+    output.print_line("executions:")
     rows = [
         [
             str(attempt.execution),
             clock(attempt.started_at),
             "" if attempt.ended_at is None else span((attempt.ended_at - attempt.started_at).total_seconds()),
             attempt.worker or "",
-            attempt.outcome.removeprefix("job."),
+            _OUTCOMES.get(attempt.outcome, attempt.outcome.removeprefix("job.")),
             truncate(attempt.error.partition("\n")[0]),
         ]
         for attempt in attempts
     ]
-    output.print_rows(_ATTEMPTS, rows)
+    output.print_rows(_EXECUTIONS, rows)
 
 
 def content(stored: bytes) -> str:
@@ -223,7 +225,7 @@ async def _as_rows(queue: Queue, pages: AsyncIterator[Page], *, quiet: bool, eve
 
 @on_store()
 async def show(queue: Queue, job_id: JobId, *, as_json: AsJson = False) -> None:
-    """Show a job: its record, data, result, error and every attempt."""
+    """Show a job: its record, data, result, error and every execution."""
     job = await queue.get_job(job_id)
     events = await events_of(queue, job.id)
     now = await queue.backend.now()
