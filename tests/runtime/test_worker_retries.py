@@ -287,6 +287,19 @@ async def test_rules_by_error_type(backend: Backend, queue: Queue, clock: HeldCl
     assert (await backend.get_job("system")).executions == 2
 
 
+async def test_an_error_without_a_rule_waits_for_the_backoff_of_the_job(
+    backend: Backend, queue: Queue, clock: HeldClock
+) -> None:
+    async def process(job: RunningJob) -> None:
+        raise RuntimeError("no rule")
+
+    async with working(queue, process, strategies={"rules": by_error({ValueError: False})}):
+        await queue.add("send", job_id="j", attempts=2, backoff=fixed(30), retry_strategy="rules")
+        await all_come_to(backend, S.FAILED_RETRY, count=1)
+    job = await backend.get_job("j")
+    assert (when(job.run_at) - when(job.last_retry_at)).total_seconds() == 30
+
+
 async def test_a_buried_job_that_is_retried_by_hand_starts_again_with_all_attempts(
     backend: Backend, queue: Queue
 ) -> None:

@@ -14,7 +14,9 @@ from longshore.core.retry import Backoff, Decision, Ending, StrategyAnswer, back
 from longshore.runtime.error_text import is_a
 from longshore.safe_logging import logger
 
-Strategy = Callable[[int, BaseException], StrategyAnswer | Awaitable[StrategyAnswer]]
+Answer = StrategyAnswer | Literal["unset"]
+"""The answer of a strategy; "unset" leaves the decision to the job's backoff."""
+Strategy = Callable[[int, BaseException], Answer | Awaitable[Answer]]
 """Takes the number of failures and the last error; returns seconds to wait, or False for no retry."""
 
 _STRATEGY_TIMEOUT = 30.0
@@ -24,15 +26,18 @@ _log = logger("longshore.worker")
 
 
 def by_error(
-    rules: Mapping[type[BaseException], Backoff | float | bool], *, otherwise: Backoff | float | bool = 0.0
+    rules: Mapping[type[BaseException], Backoff | float | bool], *, otherwise: Backoff | float | bool | None = None
 ) -> Strategy:
     """Return a retry strategy with a rule per error type; the first match applies, and False means no retry.
 
-    `by_error({ConnectionError: exponential(1), ValueError: False}, otherwise=fixed(5))`. See docs/tasks.md.
+    `by_error({ConnectionError: exponential(1), ValueError: False}, otherwise=fixed(5))`. For an error without a rule,
+    `otherwise=None` means the job's own backoff. See docs/tasks.md.
     """
 
-    def strategy(failures: int, error: BaseException) -> StrategyAnswer:
+    def strategy(failures: int, error: BaseException) -> Answer:
         rule = next((rule for kind, rule in rules.items() if is_a(error, kind)), otherwise)
+        if rule is None:
+            return "unset"
         if isinstance(rule, Backoff):
             return rule.seconds(failures, random.random())
         return 0.0 if rule is True else rule
@@ -42,7 +47,7 @@ def by_error(
 
 async def decide_retry(job: Job, ending: Ending, error: BaseException, strategies: Mapping[str, Strategy]) -> Decision:
     """Return the decision for a job whose attempt has just failed."""
-    answer: StrategyAnswer | Literal["unset"] = "unset"
+    answer: Answer = "unset"
     name = job.options.get("retry_strategy") if job.options else None
     if name is not None and not ending.fatal:
         answer = await _ask_strategy(job, strategies.get(name), name, error)
@@ -56,9 +61,7 @@ async def decide_retry(job: Job, ending: Ending, error: BaseException, strategie
     )
 
 
-async def _ask_strategy(
-    job: Job, strategy: Strategy | None, name: str, error: BaseException
-) -> StrategyAnswer | Literal["unset"]:
+async def _ask_strategy(job: Job, strategy: Strategy | None, name: str, error: BaseException) -> Answer:
     if strategy is None:
         _log.error(
             "job %s names the retry strategy %r, which this worker does not have; its backoff decides. "
@@ -79,11 +82,13 @@ async def _ask_strategy(
         return "unset"
 
 
-def _check_answer(answer: object) -> StrategyAnswer:
+def _check_answer(answer: object) -> Answer:
     if isinstance(answer, timedelta):
         return answer.total_seconds()
     if answer is None or answer is False:
         return answer
+    if answer == "unset":
+        return "unset"
     if isinstance(answer, int | float) and answer is not True:
         return float(answer)
     raise TypeError(f"a retry strategy must return seconds or False, not {answer!r}")
