@@ -142,7 +142,9 @@ def http_page() -> str:
 def settings_page() -> str:
     """Every environment variable that Longshore reads."""
     lines = ["# Settings", ""]
-    lines += ["The environment variables that Longshore reads. An option or an argument wins over its variable."]
+    lines += [
+        "The environment variables that Longshore reads. An option or an argument takes precedence over its variable."
+    ]
     lines += [WRITTEN, ""]
     found: dict[str, tuple[str, set[str], Counter[str]]] = {}
     trees = [("longshore", command()), *_commands(command(), "longshore")]
@@ -163,7 +165,6 @@ def settings_page() -> str:
     for _, function in inspect.getmembers(settings, inspect.isfunction):
         for variable in re.findall(r'"(LONGSHORE_\w+)"', inspect.getsource(function)):
             told = (inspect.getdoc(function) or "").partition("\n\n")[0]
-            told = re.sub(rf"^{variable}: *(\w)", lambda found: found[1].upper(), told)
-            rows.append([f"`{variable}`", _cell(re.sub(rf"({variable}(?:=\w+)?)", r"`\1`", told))])
+            rows.append([f"`{variable}`", _cell(told.removeprefix(f"{variable}: "))])
     lines += ["## Of the library", "", *_table(["variable", "meaning"], rows)]
     return "\n".join(lines).rstrip("\n") + "\n"

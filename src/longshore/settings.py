@@ -6,10 +6,10 @@ import os
 
 
 def token() -> str | None:
-    """Return LONGSHORE_TOKEN: the API token for servers, if `connect` gets none."""
+    """LONGSHORE_TOKEN: The API token that `connect` sends to a server if you pass no `token`."""
     return os.environ.get("LONGSHORE_TOKEN") or None
 
 
 def allow_network_file_system() -> bool:
-    """Whether LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM=1 allows SQLite stores on NFS, SMB and 9p, by default."""
+    """LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM: `1` or `true` allows SQLite stores on NFS, SMB and 9p. Default: refused."""
     return os.environ.get("LONGSHORE_ALLOW_NETWORK_FILE_SYSTEM", "").lower() in ("1", "true")
