@@ -193,6 +193,8 @@ def page() -> str:
         "![The statuses of a job and the transitions between them.](images/states.svg)",
         "",
         "A worker can claim a job in an *eligible* status once it is due. A job in a *final* status has ended.",
+        "INITIAL_PENDING means waiting, UNKNOWN_RETRY means waiting again after a crash or a release,",
+        "and UNSCHEDULED means cancelled or expired before it started.",
         "",
         "| status | eligible | final | meaning |",
         "|---|---|---|---|",
