@@ -70,7 +70,13 @@ uvicorn() {
 
 pip() {
     [ "$1" = install ]
-    command python -m pip --quiet install --dry-run --no-index "${@:2}"
+    shift
+    command python -m pip --quiet install --dry-run --no-index --no-build-isolation "${@//PATH_OF_THE_CLONE/$REPOSITORY}"
+}
+
+# .venv is the environment of the test run, which no page may change
+python3() {
+    [ "$1 $2 $3" = "-m venv .venv" ]
 }
 
 # `make test` is what runs this: of the targets only `run` is run, the others are looked at
