@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from longshore.core.actor import actor as acting_now
-from longshore.core.errors import InvalidTransition, JobNotInflight, LeaseLost
+from longshore.core.errors import InvalidArgument, InvalidTransition, JobNotInflight, LeaseLost
 from longshore.core.job import Lease
 from longshore.core.job_record import Record, copy_of, kept_after
 from longshore.core.retry import after_crash
@@ -24,6 +24,7 @@ from longshore.core.status import (
     update_is_legal,
 )
 from longshore.core.times import LATEST
+from longshore.core.validation import read_json
 
 
 class EventRow(NamedTuple):
@@ -159,11 +160,23 @@ def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus
     if lease is None:
         return
     if record.status not in HOLDS_CAPACITY:
-        raise JobNotInflight(record.id, record.status, target, "no worker holds it any more")
+        error = not_inflight(record.id, record.status, target)
+        if not record.status.final:
+            lost = f"your lease ended and the job went back to its queue ({record.status}); nothing was changed"
+            error.args = (f"job {record.id!r}: {lost}. Stop working on the job",)
+        raise error
     if record.lease_expires_at is not None and record.lease_expires_at <= now:
         raise LeaseLost(record.id, "expired")
     if record.lease_token != lease.token or record.epoch != lease.epoch:
         raise LeaseLost(record.id, "mismatch")
+
+
+def not_inflight(job_id: str, status: JobStatus, target: JobStatus, why: str = "") -> JobNotInflight:
+    """Return the error for a job that no worker holds."""
+    error = JobNotInflight(job_id, status, target, why)
+    if status.final:
+        error.args = (f"job {job_id!r} has already ended as {status}; nothing was changed",)
+    return error
 
 
 _SHOWN_ERROR = 500
@@ -242,11 +255,9 @@ def result_detail(result: bytes | None) -> dict[str, Any]:
     if result is not None and len(result) > SHOWN_RESULT:
         return {"result_omitted": len(result)}
     try:
-        value = None if result is None else json.loads(result)
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
+        return {"result": None if result is None else read_json("result", result)}
+    except InvalidArgument:
         return {"result_base64": b64encode(result or b"").decode()}
-    return {"result": value}
 
 
 def fail(change: Change, error: str, retry_at: int | None, *, relative: bool = True) -> None:
@@ -382,8 +393,7 @@ def promote(change: Change) -> None:
     """Make a delayed job claimable now, also one that was enqueued while the clock was ahead."""
     record = change.record
     if not record.status.eligible:
-        why = "only a delayed job can be promoted"
-        raise InvalidTransition(record.id, record.status, "claimable now", why)
+        raise InvalidTransition(record.id, record.status, "promoted", "only a delayed job can be promoted")
     if record.is_delayed(change.now):
         record.run_at = None
         record.updated_at = change.now
@@ -446,5 +456,9 @@ def after(job_id: str, status: JobStatus, verb: Verb) -> JobStatus:
     wanted = next(move.target for move in TRANSITIONS if move.verb is verb)
     why = f"{verb.value} is possible from {', '.join(move.source for move in TRANSITIONS if move.verb is verb)}"
     if verb in _WORKERS_VERBS and status not in HOLDS_CAPACITY:
-        raise JobNotInflight(job_id, status, wanted, why)
-    raise InvalidTransition(job_id, status, wanted, why)
+        raise not_inflight(job_id, status, wanted, why)
+    error = InvalidTransition(job_id, status, wanted, why)
+    if verb is Verb.RETRY:
+        again = ". To run it again, enqueue a new job" if status.final else ""
+        error.args = (f"job {job_id!r} is {status}; only a DEAD job can be retried{again}",)
+    raise error
