@@ -352,7 +352,7 @@ class FlowHandle(Generic[R_co]):
     async def rerun(self) -> FlowHandle[R_co]:
         """Enqueue a new flow of the steps that did not complete; it takes the results of the others from this one.
 
-        The flow must have ended: cancel a running one first. A flow that waits for a retry can be rerun too.
+        Every step must have ended: cancel a flow that still runs first.
         """
         return await self._copied(completed_too=False)
 

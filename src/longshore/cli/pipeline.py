@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Url = Annotated[str, typer.Option("--url", envvar="LONGSHORE_URL", help="The store, such as sqlite:///jobs.db.")]
 LakePath = Annotated[
-    str, typer.Option("--lake", envvar="LONGSHORE_LAKE", help="The lake's folder, such as /data/lake or s3a://….")
+    str, typer.Option("--lake", envvar="LONGSHORE_LAKE", help="The lake's folder, such as /data/lake or hdfs:///lake.")
 ]
 Schema = Annotated[str | None, typer.Option(help="The PostgreSQL schema of the store.")]
 Master = Annotated[

@@ -59,9 +59,7 @@ class Files(Protocol):
 def files_at(path: str, spark: SparkSession | None = None) -> Files:
     """Return a folder on this machine, or at an address that the Spark session can read."""
     if not path:
-        raise InvalidArgument(
-            "lake", "is missing; name the folder of the lake, such as /data/lake or s3a://bucket/lake"
-        )
+        raise InvalidArgument("lake", "is missing; name the folder of the lake, such as /data/lake or hdfs:///lake")
     if found := sorted(set(path) & _TAKEN_AS_PATTERNS):
         raise InvalidArgument("lake", f"must not contain {' '.join(found)}, which Spark reads as a pattern: {path}")
     scheme = urlsplit(path).scheme
