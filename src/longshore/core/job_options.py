@@ -56,7 +56,7 @@ class RepeatedJobOptions(TaskOptions, total=False):
 class JobOptions(RepeatedJobOptions, total=False):
     """Options of one job, as `Queue.add` takes them."""
 
-    run_at: Annotated[Moment | None, Option(None, "Do not start before; wins over delay.")]
+    run_at: Annotated[Moment | None, Option(None, "Do not start before; overrides delay.")]
     expires_at: Annotated[Moment | None, Option(None, "Do not start after.")]
     job_id: Annotated[str | None, Option(None, "An id of your own; a UUID if left out.")]
     idempotency_key: Annotated[str | None, Option(None, "A repeat with the same key is the same job.")]
@@ -211,7 +211,7 @@ def _fields_of(spec: object) -> dict[str, Any]:
     if "name" in fields and "type" not in fields:
         fields["type"] = fields.pop("name")
     fields |= options
+    check_options(fields, JobSpec.__annotations__)
     if "type" not in fields:
         raise InvalidArgument("type", "is missing; give every job a type")
-    check_options(fields, JobSpec.__annotations__)
     return fields
