@@ -69,6 +69,7 @@ async def test_a_forged_host_reaches_no_route(memory: Backend, serve: Serve) -> 
     for method, address in [("GET", "/"), ("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("GET", "/v1/events/stream")]:
         refused = await quick.request(method, address, headers={"host": "evil.example"}, json={"type": "t"})
         assert (refused.status_code, refused.json()["type"]) == (421, "urn:longshore:wrong-host"), address
+        assert "start the server with --allowed-host evil.example (mounted: " in refused.json()["detail"]
     assert (await quick.get("/v1/jobs", headers={"host": "jobs.example.org"})).status_code == 200
     assert sum((await memory.count_jobs()).values()) == 0
 

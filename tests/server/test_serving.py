@@ -284,9 +284,16 @@ def test_a_public_address_without_tokens_is_refused(memory: Backend, host: str) 
 
 
 def test_a_port_in_use_is_reported_before_the_start(memory: Backend) -> None:
-    refused = pytest.raises(InvalidArgument, match=r"cannot listen on .*; choose another with --port$")
+    refused = pytest.raises(InvalidArgument, match=r"^port: .* in use by another process; .* with --port$")
     with socket.create_server(("127.0.0.1", 0)) as taken, refused:
         ApiServer(create_app(memory), port=taken.getsockname()[1])
+
+
+def test_an_address_of_another_machine_is_reported_before_the_start(memory: Backend) -> None:
+    app = create_app(memory, gate=NameGate(*ROLES))
+    for host in ("192.0.2.1", "no-such-host.invalid"):
+        with pytest.raises(InvalidArgument, match=f"^host: this machine has no address {host}; .* with --host$"):
+            ApiServer(app, host=host)
 
 
 def slow_to_store(backend: Backend) -> tuple[asyncio.Event, asyncio.Event]:
@@ -430,9 +437,9 @@ def is_refused(server: ApiServer) -> bool:
 
 
 def test_an_unusable_certificate_is_reported_before_the_start(memory: Backend, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="cannot use"):
+    with pytest.raises(InvalidArgument, match=r"cannot use .*; check --tls-certificate$"):
         ApiServer(create_app(memory), certificate=str(tmp_path / "none.pem"))
-    with pytest.raises(InvalidArgument, match="needs a certificate"):
+    with pytest.raises(InvalidArgument, match=r"--tls-key needs a certificate; .* --tls-certificate"):
         ApiServer(create_app(memory), private_key=str(tmp_path / "key.pem"))
 
 
@@ -447,5 +454,5 @@ def test_a_missing_or_wrong_private_key_is_reported(memory: Backend, tmp_path: P
         ApiServer(create_app(memory), certificate=str(chain), private_key=str(key))
     with pytest.raises(InvalidArgument, match=r"chain\.pem does not match"):
         ApiServer(create_app(memory), certificate=str(chain), private_key=str(chain))
-    with pytest.raises(InvalidArgument, match=r"cannot use .*none\.pem: .*No such file"):
+    with pytest.raises(InvalidArgument, match=r"cannot use .*none\.pem: No such file .* and --tls-key$"):
         ApiServer(create_app(memory), certificate=str(chain), private_key=str(tmp_path / "none.pem"))

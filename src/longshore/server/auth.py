@@ -58,7 +58,8 @@ class Caller:
     def check_scope(self, scope: Scope) -> None:
         """Raise Forbidden unless the caller has this scope."""
         if scope is not Scope.PUBLIC and scope not in self.scopes and Scope.ADMIN not in self.scopes:
-            raise Forbidden(f"this needs the scope {scope}; the token {self.name} has {_listed(self.scopes)}")
+            hint = f"use a token with that scope (longshore token create NAME --scope {scope})"
+            raise Forbidden(f"this needs the scope {scope}; the token {self.name} has {_listed(self.scopes)}; {hint}")
 
     @property
     def reads(self) -> bool:
@@ -342,8 +343,12 @@ _MOST_KNOWN = 1_000
 _USE_WRITE_SECONDS = 60.0
 """Seconds between two writes of when a token was last used."""
 
-_TOKEN_MISSING = "send a token as `Authorization: Bearer lsk_…`; create one with `longshore token create`"
-_TOKEN_INVALID = "the token is unknown, expired or revoked; use another token"
+_TOKEN_MISSING = (
+    "this server requires a token; create one with `longshore token create`, and send it as "
+    "`Authorization: Bearer lsk_…` (in Python: set LONGSHORE_TOKEN)"
+)
+_CREATE_ANOTHER = "create another with `longshore token create`"
+_TOKEN_INVALID = f"the token is unknown, expired or revoked; {_CREATE_ANOTHER}"
 
 _log = logger("longshore.server")
 
@@ -405,15 +410,18 @@ class TokenGate:
 
     async def token(self, secret: str, address: str) -> Token:
         """Return the token of this secret; raise Unauthenticated, or TooMany after many failures."""
-        token_id = id_in(secret)
+        token_id, problem = id_in(secret), _TOKEN_INVALID
         if token_id is not None:
             seen, found = await self._found(token_id)
             token = found.token
-            if token is not None and token.standing(self._moment(seen, found)) == "live" and token.has_secret(secret):
-                self._note_use(token.id)
-                return token
+            if token is not None and token.has_secret(secret):
+                if token.standing(self._moment(seen, found)) == "live":
+                    self._note_use(token.id)
+                    return token
+                end, ended = token.revoked_at or token.expires_at, "was revoked" if token.revoked_at else "expired"
+                problem = f"the token {token.name!r} {ended} at {end:%Y-%m-%dT%H:%M:%SZ}; {_CREATE_ANOTHER}"
         self._failures.note(address)
-        raise Unauthenticated(_TOKEN_INVALID)
+        raise Unauthenticated(problem)
 
     def _moment(self, seen: float, found: Found) -> datetime:
         """The current time of the store's clock."""

@@ -43,6 +43,7 @@ Observe = Callable[[str, str, int, float], None]
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _TOKEN = re.compile(rb"(?:^|&)(?:(?:access|auth|api)_?)?token=|(?:^|&)api_?key=|lsk_[0-9a-f]{12}_", re.IGNORECASE)
 _PER_SECOND = 64 * 1024
+_SEND_LESS = "store large data elsewhere and send its address, or send fewer jobs at once"
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -147,7 +148,8 @@ class RequestMiddleware:
         announced = headers.get(b"content-length", b"")
         length = int(announced) if announced.isdigit() else 0
         if length > self._options.max_body:
-            raise TooLarge(f"the body has {length:,} bytes; the limit of this server is {self._options.max_body:,}")
+            limit = f"the limit of this server is {self._options.max_body:,}"
+            raise TooLarge(f"the body has {length:,} bytes; {limit}; {_SEND_LESS}")
         return length
 
     async def _refuse(self, scope: Scope, receive: Receive, answer: _Answer, response: Response) -> None:
@@ -218,7 +220,7 @@ class _Body:
         chunk = message.get("body", b"")
         self._seen += len(chunk)
         if self._seen > self._most:
-            raise TooLarge(f"the body has more than {self._most:,} bytes, the limit of this server")
+            raise TooLarge(f"the body has more than {self._most:,} bytes, the limit of this server; {_SEND_LESS}")
         self._complete = not message.get("more_body", False)
         if chunk:
             waiting_since = asyncio.get_running_loop().time()

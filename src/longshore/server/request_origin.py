@@ -34,7 +34,8 @@ class Hosts:
             raise InvalidArgument("host", "the Host header must be a host name or an address")
         name = found[1].strip("[]").lower().rstrip(".")
         if not self._answers_to(name):
-            raise WrongHost(f"host not allowed: {name!r}; add it with --allowed-host")
+            mounted = "mounted: ServerOptions(allowed_hosts=…)"
+            raise WrongHost(f"host not allowed: {name!r}; start the server with --allowed-host {name} ({mounted})")
 
     def _answers_to(self, name: str) -> bool:
         if name in self._allowed or name == LOOPBACK_NAME:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import ipaddress
 import socket
 import ssl
@@ -445,7 +446,13 @@ def _bound(host: str, port: int) -> socket.socket:
             bound.close()
             raise
     except (OSError, OverflowError) as error:
-        raise InvalidArgument("port", f"cannot listen on {host}:{port}: {error}; choose another with --port") from None
+        number = getattr(error, "errno", None)
+        if isinstance(error, socket.gaierror) or number == errno.EADDRNOTAVAIL:
+            raise InvalidArgument("host", f"this machine has no address {host}; choose another with --host") from None
+        found = f"cannot listen on {host}:{port}: {error};"
+        if number == errno.EADDRINUSE:
+            found = f"{host}:{port} is in use by another process; stop it, or"
+        raise InvalidArgument("port", f"{found} choose another with --port") from None
     return bound
 
 
@@ -453,7 +460,7 @@ def _check_tls(certificate: str | None, private_key: str | None) -> None:
     """Check the certificate and its key before the server starts."""
     if certificate is None:
         if private_key is not None:
-            raise InvalidArgument("private_key", "needs a certificate; name it with --tls-certificate")
+            raise InvalidArgument("private_key", "--tls-key needs a certificate; name it with --tls-certificate")
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key)
@@ -461,8 +468,9 @@ def _check_tls(certificate: str | None, private_key: str | None) -> None:
         if private_key is None:
             found = f"{certificate} contains no private key; name the file with the key with --tls-key ({error})"
         else:
-            found = f"{private_key} does not match the certificate in {certificate} ({error})"
+            found = f"{private_key} does not match the certificate in {certificate}; correct --tls-key ({error})"
         raise InvalidArgument("private_key", found) from None
     except OSError as error:
         named = certificate if private_key is None else f"{certificate} with the key {private_key}"
-        raise InvalidArgument("certificate", f"cannot use {named}: {error}") from None
+        hint = f"check --tls-certificate{'' if private_key is None else ' and --tls-key'}"
+        raise InvalidArgument("certificate", f"cannot use {named}: {error.strerror}; {hint}") from None
