@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from longshore.cli.exit_codes import Exit
-from longshore.cli.json_output import ActReport, Diagnosis, JobDetail, MigrationView, Removed
+from longshore.cli.json_output import ActReport, Diagnosis, JobDetail, MigrationView, NewJob, Removed
 from longshore.server.models.events import EventView
 from longshore.server.models.jobs import ExplanationView, FlowView, JobPage, JobView, LogLine
 from longshore.server.models.queues import QueueList, QueueView, StatsView, WorkerList
@@ -95,7 +95,7 @@ SHAPES: dict[str, type[BaseModel]] = {
     "limits": QueueView,
     "pause": QueueList,
     "resume": QueueList,
-    "enqueue": JobView,
+    "enqueue": NewJob,
     "cancel": ActReport,
     "retry": ActReport,
     "promote": ActReport,
@@ -162,7 +162,7 @@ def test_every_command_succeeds_on_every_store(command: str, store: Scene, monke
         assert done.code == Exit.FAILED
         assert "fsync is off" in done.out
         return
-    assert (done.code, done.err if command != "token create" else "") == (0, "")
+    assert (done.code, done.err if command not in ("token create", "pause") else "") == (0, "")
     assert done.out
     assert "\x1b" not in done.out
     if takes_json(command):

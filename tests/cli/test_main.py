@@ -103,7 +103,7 @@ def test_a_command_with_filters_needs_yes_without_a_terminal(url: str) -> None:
     assert longshore("cancel", "--queue", "mail", "--dry-run").out == "3 jobs match; nothing was changed\n"
     refused = longshore("cancel", "--queue", "mail")
     assert (refused.code, refused.out) == (Exit.USAGE, "")
-    assert "yes: is required without a terminal; 3 jobs match" in refused.err
+    assert "yes: --yes is required without a terminal: 3 jobs would be cancelled; --dry-run only counts" in refused.err
     assert longshore("cancel").code == Exit.USAGE
     assert json.loads(longshore("stats", "--json").out)["counts"]["UNSCHEDULED"] == 1
     done = longshore("cancel", "--queue", "mail", "--yes")
@@ -238,6 +238,24 @@ def test_enqueue_passes_every_option_on(url: str) -> None:
     assert longshore("enqueue", "t", "--idempotency-key", "once", "--queue", "mail", "-q").out == "mine\n"
 
 
+@pytest.mark.parametrize("option", ["--idempotency-key", "--job-id"])
+def test_enqueue_says_if_the_job_exists_already(url: str, option: str) -> None:
+    first = json.loads(longshore("enqueue", "t", "1", option, "once", "--json").out)
+    again = json.loads(longshore("enqueue", "t", "2", option, "once", "--json").out)
+    assert (first["replayed"], again["replayed"], again["id"], again["data"]) == (False, True, first["id"], 1)
+    told = f"{first['id']} is the job that already has this key or id (INITIAL_PENDING)"
+    unchanged = "; nothing was added and its data was not changed\n"
+    assert longshore("enqueue", "t", "2", option, "once").out == told + unchanged
+
+
+@pytest.mark.parametrize(("command", "out"), [("pause", "is paused"), ("resume", "is active"), ("limits", "no limits")])
+def test_a_queue_that_the_store_does_not_know_is_pointed_out(url: str, command: str, out: str) -> None:
+    done = longshore(command, "mial")
+    assert (done.code, out in done.out) == (0, True)
+    assert done.err == "longshore: queue 'mial' has no jobs yet; known queues: mail. Did you mean 'mail'?\n"
+    assert longshore(command, "mail").err == ""
+
+
 def test_show_hides_the_option_that_the_server_adds(capsys: pytest.CaptureFixture[str]) -> None:
     now = datetime(2026, 5, 1, tzinfo=UTC)
     for options, shown in (({"request": "37ec8216"}, False), ({"request": "37ec8216", "remove_on_complete": 10}, True)):
@@ -257,6 +275,9 @@ def test_data_may_be_a_file_and_an_unquoted_string_is_explained(url: str, tmp_pa
     ("arguments", "words"),
     [
         (["enqueue", "t", "--delay", "soon"], "delay: must be a duration such as 90s"),
+        (["enqueue", "t", "--delay", "-5s"], "delay: must not be negative; got '-5s'"),
+        (["enqueue", "t", "@none.json"], "No such file or directory; the path is relative to the working directory"),
+        (["enqeue", "t"], "Did you mean 'enqueue', 'queues'? See longshore --help"),
         (["enqueue", "t", "--run-at", "2026-05-01T12:00"], "run-at: needs a time zone; write 2026-05-01T12:00Z"),
         (["enqueue", "t", "--attempts", "-1"], "attempts: must be between 0 and"),
         (["enqueue"], "type: give either a TYPE, or --from FILE"),
@@ -306,7 +327,7 @@ def test_the_documentation_has_the_table_of_exit_codes() -> None:
         ("sqlite:///{}/missing/jobs.db", Exit.UNREACHABLE, "does not exist"),
         ("sqlite:///{}/typo.db", Exit.UNREACHABLE, "longshore migrate"),
         ("postgresql://nobody@127.0.0.1:1/none", Exit.UNREACHABLE, "cannot be reached"),
-        ("http://127.0.0.1:1", Exit.UNREACHABLE, "the server at http://127.0.0.1:1 cannot be used now"),
+        ("http://127.0.0.1:1", Exit.UNREACHABLE, "nothing answers at http://127.0.0.1:1; check the address"),
         ("redis://localhost", Exit.USAGE, "'redis' is not a known backend"),
         ("\x1b]8;;http://evil\x1b\\click", Exit.USAGE, "is not a known backend"),
     ],

@@ -18,10 +18,11 @@ FILES = {
     "junk.db": "this is no database, and long enough to be looked at\n" * 20,
 }
 HARBORS = {
-    "nowhere:harbor": "No module named 'nowhere'",
+    "nowhere:harbor": "start the command in the folder that contains nowhere.py, or set PYTHONPATH",
+    "nowhere.jobs:harbor": "start the command in the folder that contains nowhere/, or set PYTHONPATH",
     "spelled:harbor": "cannot import spelled from the working directory: SyntaxError: invalid syntax",
     "divides:harbor": "cannot import divides from the working directory: ZeroDivisionError: division by zero",
-    "lacks:harbor": "No module named 'a_library_that_is_not_there'",
+    "lacks:harbor": "lacks was found, but it imports a_library_that_is_not_there, which is not installed here",
     "forgets:haven": "forgets has no haven; name the variable with the Harbor",
     "forgets:harbor": "has a store that one process only can use, and `up` starts several; use sqlite:///longshore.db",
 }
@@ -50,7 +51,7 @@ def test_an_unusable_harbor_is_one_line(harbor: str, told: str, capsys: pytest.C
 @pytest.mark.parametrize("command", ["up", "serve", "worker"])
 @pytest.mark.parametrize(
     ("url", "told"),
-    [("sqlite:///nowhere/jobs.db", "nowhere does not exist"), ("sqlite:///junk.db", "is not a database")],
+    [("sqlite:///nowhere/jobs.db", "nowhere does not exist"), ("sqlite:///junk.db", "is not a SQLite database")],
     ids=["folder", "junk"],
 )
 def test_an_unusable_file_is_refused_before_the_start(

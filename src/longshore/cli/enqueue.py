@@ -6,6 +6,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,7 +24,7 @@ from longshore.core.errors import InvalidArgument, LongshoreError
 from longshore.core.job_options import BackoffLike, JobOptions, Option, options_of
 from longshore.core.status import JobStatus
 from longshore.core.times import Duration, Moment
-from longshore.core.validation import check_name, counted
+from longshore.core.validation import check_name, counted, new_id
 
 if TYPE_CHECKING:
     from longshore.core.job import Job
@@ -120,22 +121,37 @@ def enqueue(
     value = parsing.data(data)
 
     async def add(found: Queue) -> None:
-        job = await found.add(str(type), value, **options)
+        job, replayed = await _add(found, str(type), value, options)
         if not wait:
-            await print_new_job(found, job, as_json=as_json, quiet=quiet)
+            await print_new_job(found, job, as_json=as_json, quiet=quiet, replayed=replayed)
             return
         from longshore.app.results import ResultWaiter
 
-        print_stderr(f"job {job.id} is enqueued; waiting for its result")
+        print_stderr(f"job {job.id} {'exists already' if replayed else 'is enqueued'}; waiting for its result")
         try:
             ended = await ResultWaiter(found).ended(job.id, timeout)
         except TimeoutError:
-            raise TimeoutError(
-                f"job {job.id} did not end within {timeout:g} s and continues; see: longshore explain {job.id}"
-            ) from None
+            raise TimeoutError(await _late(found, job.id, timeout)) from None
         _print_outcome(ended, as_json=as_json)
 
     store.within(add, queue=queue)
+
+
+async def _add(found: Queue, job_type: str, data: Any, options: dict[str, Any]) -> tuple[Job, bool]:
+    """Store the job; return it, or the existing job with this key or id, and whether it existed."""
+    before = await found.backend.now() if "job_id" in options else None
+    job_id = options.setdefault("job_id", new_id())  # the existing job with this key has another id
+    job = await found.add(job_type, data, **options)
+    return job, job.id != job_id or (before is not None and (job.created_at is None or job.created_at < before))
+
+
+async def _late(found: Queue, job_id: str, seconds: float) -> str:
+    with suppress(LongshoreError):
+        job = await found.get_job(job_id)
+        if job.executions == 0:
+            hint = f"check that a worker runs for the queue {str(job.queue)!r} (longshore explain {job_id} says why)"
+            return f"job {job_id} has not started after {seconds:g} s; {hint}"
+    return f"job {job_id} did not end within {seconds:g} s and continues; see: longshore explain {job_id}"
 
 
 def _print_outcome(job: Job, *, as_json: bool) -> None:
@@ -225,9 +241,10 @@ def _lines(name: str, queue: str) -> Iterator[_Line]:
 
 def _spec(number: int, line: str) -> dict[str, Any]:
     try:
-        spec = json.loads(line)
+        spec = json.loads(line.rstrip())
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"line {number}", f"is not JSON: {error}") from None
+        why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise InvalidArgument(f"line {number}", f"is not JSON: {why}") from None
     if not isinstance(spec, dict):
         raise InvalidArgument(f"line {number}", 'must be an object such as {"type": "echo", "data": {}}')
     return spec

@@ -38,14 +38,18 @@ _EXECUTIONS = (
 _OUTCOMES = {"job.stalled": "crashed"}
 
 
-async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool) -> None:
-    """Print a job that was just enqueued."""
+async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool, replayed: bool | None = None) -> None:
+    """Print a job that was just enqueued; `replayed`: it existed before. None: it is certainly new."""
     if as_json:
-        from longshore.server.models.jobs import view
+        from longshore.cli.json_output import NewJob, view
 
-        output.print_model(view(job, await found.backend.now()))
+        shown = view(job, await found.backend.now())
+        output.print_model(shown if replayed is None else NewJob(**dict(shown), replayed=replayed))
     elif quiet:
         output.print_id(job.id)
+    elif replayed:
+        known = f"{job.id} is the job that already has this key or id ({job.status})"
+        output.print_line(f"{known}; nothing was added and its data was not changed")
     else:
         output.print_line(f"{job.id} is {job.status} in queue {job.queue}")
 

@@ -155,7 +155,8 @@ async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
 
 def _confirm(what: Act, matched: int) -> None:
     if not is_interactive():
-        raise InvalidArgument("yes", f"is required without a terminal; {_matches(matched)}")
+        would = f"{counted(matched, 'job')} would be {_DONE[what]}"
+        raise InvalidArgument("yes", f"--yes is required without a terminal: {would}; --dry-run only counts")
     if not ask(f"{what} {counted(matched, 'job')}?"):
         print_stderr("longshore: nothing was changed")
         raise typer.Exit(Exit.FAILED)

@@ -52,6 +52,12 @@ class ActReport(BaseModel):
     """The named jobs that could not be changed, each with the reason."""
 
 
+class NewJob(JobView):
+    """The job of `enqueue`; `replayed`: it existed before, with this key or id."""
+
+    replayed: bool
+
+
 class Enqueued(BaseModel):
     """Jobs that one transaction stored."""
 

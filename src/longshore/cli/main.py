@@ -152,7 +152,8 @@ def _report_error(error: BaseException) -> int:
     if code is Exit.INTERNAL:
         _print_error(f"{type(error).__name__}: {error}; this is a bug: longshore --traceback … shows where")
     elif isinstance(error, Unauthenticated):
-        _print_error(f"{error}; set LONGSHORE_TOKEN to a valid token")
+        problem = str(error).rpartition(";")[0] or str(error)  # the rest says what a sender of HTTP requests can do
+        _print_error(f"{problem}; set LONGSHORE_TOKEN to a token of this server (longshore token create)")
     else:
         _print_error(str(error))
     return code
@@ -165,7 +166,8 @@ def _print_usage_error(context: Any, message: str) -> None:
             print_stderr(line)
     else:
         command_path = "longshore" if context is None else context.command_path
-        _print_error(f"{message.rstrip('.')}; see {command_path} --help")
+        text = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}; see"
+        _print_error(f"{text} {command_path} --help")
 
 
 def _print_error(message: str) -> None:

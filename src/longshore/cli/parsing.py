@@ -25,7 +25,8 @@ def duration(field: str, text: str) -> float:
     """Return the seconds of 90, 90s, 5m, 2h, 1d or 1w."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None:
-        raise InvalidArgument(field, f"must be a duration such as 90s, 5m, 2h or 1d; got {text!r}")
+        must = "not be negative" if text.strip().startswith("-") else "be a duration such as 90s, 5m, 2h or 1d"
+        raise InvalidArgument(field, f"must {must}; got {text!r}")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -126,7 +127,8 @@ def file_bytes(field: str, name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        raise InvalidArgument(field, f"cannot read {name}: {error.strerror}") from None
+        hint = "" if Path(name).is_absolute() else "; the path is relative to the working directory"
+        raise InvalidArgument(field, f"cannot read {name}: {error.strerror}{hint}") from None
 
 
 def paths(given: list[str] | None) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longshore.cli import parsing, rows
+from longshore.cli import output, parsing, rows
 from longshore.cli.open_store import AsJson, OneQueue, Quiet, complete_queue
 from longshore.cli.options import on_store
-from longshore.cli.output import Column, clear_screen, flush, print_line, print_list, print_model, print_rows
+from longshore.cli.output import Column
 from longshore.core.errors import InvalidArgument
 from longshore.core.validation import counted
 
@@ -43,6 +45,7 @@ async def resume(found: Queue, queues: QueueNames = None, everything: All = Fals
 async def _switch(queue: Queue, names: list[str], everything: bool, as_json: bool, *, paused: bool) -> None:
     if bool(names) == everything:
         raise InvalidArgument("queue", "give either names of queues or --all")
+    await _warn_of_new(queue, names)
     if everything:
         await (queue.pause() if paused else queue.resume())
     for name in names:
@@ -51,10 +54,21 @@ async def _switch(queue: Queue, names: list[str], everything: bool, as_json: boo
     if as_json:
         from longshore.server.models.queues import QueueList, queue_view
 
-        print_model(QueueList(items=[queue_view(one) for one in found]))
+        output.print_model(QueueList(items=[queue_view(one) for one in found]))
     else:
         for name in names or [one.name for one in found]:
-            print_line(f"{name} is {'paused' if paused else 'active'}")
+            output.print_line(f"{name} is {'paused' if paused else 'active'}")
+
+
+async def _warn_of_new(queue: Queue, names: Sequence[str]) -> None:
+    """Print the queues that the store does not know, which may be misspelt."""
+    known = [one.name for one in await queue.list_queues()] if names else []
+    listed = f"; known queues: {', '.join(known[:10])}{', …' * (len(known) > 10)}" if known else ""
+    for name in names:
+        near = get_close_matches(name, known, 1)
+        if name not in known:
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            output.print_stderr(f"longshore: queue {name!r} has no jobs yet{listed}{hint}")
 
 
 @on_store()
@@ -72,15 +86,16 @@ async def limits(
     changed: dict[str, Any] = {}
     for parse, given in ((parsing.limit, numbers), (parsing.rate, rates)):
         changed |= {name: parse(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
+    await _warn_of_new(found, [queue])
     if changed:
         await found.set_limits(queue, **changed)
     from longshore.server.models.queues import queue_named, queue_view
 
     info = queue_named(queue, await found.list_queues())
     if as_json:
-        print_model(queue_view(info))
+        output.print_model(queue_view(info))
     else:
-        print_line(f"{queue}: {rows.limits(info) or 'no limits'}")
+        output.print_line(f"{queue}: {rows.limits(info) or 'no limits'}")
 
 
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Count only jobs with all of these tags.")]
@@ -106,14 +121,14 @@ async def stats(
     while True:
         figures = await _stats(found, queue, tag or [])
         if as_json:
-            print_model(figures)
+            output.print_model(figures)
         else:
             if watch:
-                clear_screen()
+                output.clear_screen()
             _print_stats(figures)
         if not watch:
             return
-        flush()
+        output.flush()
         await asyncio.sleep(every)
 
 
@@ -129,12 +144,12 @@ async def _stats(found: Queue, queue: str | None, tags: list[str]) -> StatsView:
 def _print_stats(stats: StatsView) -> None:
     if stats.counts is None:
         fields = ("total", "pending", "running", "completed", "stopped", "failed")
-        print_rows(_COUNTS[:2], [[name, f"{getattr(stats, f'{name}_jobs'):,}"] for name in fields])
+        output.print_rows(_COUNTS[:2], [[name, f"{getattr(stats, f'{name}_jobs'):,}"] for name in fields])
         return
-    print_rows(
+    output.print_rows(
         _COUNTS, [[status.value, f"{jobs:,}", rows.STATUS_MEANINGS[status]] for status, jobs in stats.counts.items()]
     )
-    print_line(f"{counted(stats.total_jobs, 'job')}, {stats.delayed:,} delayed")
+    output.print_line(f"{counted(stats.total_jobs, 'job')}, {stats.delayed:,} delayed")
 
 
 @on_store()
@@ -144,10 +159,10 @@ async def queues(found: Queue, *, as_json: AsJson = False, quiet: Quiet = False)
     if as_json:
         from longshore.server.models.queues import QueueList, queue_view
 
-        print_model(QueueList(items=[queue_view(one) for one in known]))
+        output.print_model(QueueList(items=[queue_view(one) for one in known]))
     else:
         nothing = "no queues; longshore enqueue creates one with its first job"
-        print_list(rows.QUEUES, [rows.queue_row(one) for one in known], nothing=nothing, quiet=quiet)
+        output.print_list(rows.QUEUES, [rows.queue_row(one) for one in known], nothing=nothing, quiet=quiet)
 
 
 @on_store()
@@ -158,7 +173,7 @@ async def workers(found: Queue, *, as_json: AsJson = False, quiet: Quiet = False
     if as_json:
         from longshore.server.models.queues import WorkerList, worker_view
 
-        print_model(WorkerList(items=[worker_view(one, now) for one in known]))
+        output.print_model(WorkerList(items=[worker_view(one, now) for one in known]))
     else:
         nothing = "no worker in the last 24 hours; start one with: longshore worker --harbor MODULE:NAME"
-        print_list(rows.WORKERS, [rows.worker_row(one, now) for one in known], nothing=nothing, quiet=quiet)
+        output.print_list(rows.WORKERS, [rows.worker_row(one, now) for one in known], nothing=nothing, quiet=quiet)

@@ -176,11 +176,22 @@ def harbor_named(name: str) -> Harbor:
     except Exception as error:  # the user's module may raise anything
         if isinstance(error, AttributeError) and module in sys.modules:
             raise InvalidArgument("harbor", f"{module} has no {attribute}; name the variable with the Harbor") from None
-        why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
-        raise InvalidArgument("harbor", f"cannot import {module} from the working directory: {why}") from error
+        raise InvalidArgument("harbor", _import_problem(module, error)) from error
     if not isinstance(found, Harbor):
-        raise InvalidArgument("harbor", f"{name} is a {type(found).__name__}, not a Harbor")
+        kind = type(found).__name__
+        raise InvalidArgument("harbor", f"{name} is {'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}, not a Harbor")
     return found
+
+
+def _import_problem(module: str, error: Exception) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and not f"{module}.".startswith(f"{missing}."):
+        return f"{module} was found, but it imports {missing}, which is not installed here"
+    why = error if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+    top, dot, _ = module.partition(".")
+    place = f"{top}/" if dot else f"{top}.py"
+    hint = f"; start the command in the folder that contains {place}, or set PYTHONPATH" if missing == top else ""
+    return f"cannot import {module} from the working directory: {why}{hint}"
 
 
 @option_groups(store=store_options)
