@@ -87,7 +87,7 @@ async def test_a_database_or_user_that_is_not_there_is_named_in_plain_words(post
         with pytest.raises(BackendUnavailable, match="/nowhere has no such database; create it first"):
             await backend.count_jobs()
     async with connect(f"{postgres_url}?user=nobody%20we%20know") as backend:
-        with pytest.raises(BackendUnavailable, match="rejects this user; check the address"):
+        with pytest.raises(BackendUnavailable, match="rejects this user; check the user and the database"):
             await backend.count_jobs()
 
 

@@ -243,7 +243,7 @@ def test_two_who_find_the_same_migration_missing_apply_it_once(tmp_path: Path) -
 
 async def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
     async with SQLiteBackend(tmp_path / "missing" / "jobs.db") as backend:
-        with pytest.raises(BackendUnavailable, match=f"the folder {tmp_path}/missing does not exist; create it first"):
+        with pytest.raises(BackendUnavailable, match=f"the folder {tmp_path}/missing does not exist; create it, then"):
             await backend.enqueue_job(Job(type="t"))
     assert not (tmp_path / "missing").exists()
 
@@ -320,10 +320,10 @@ def damaged(damage: str, path: Path) -> str:
     whole = path.read_bytes()
     if damage == "zeroed header":
         path.write_bytes(bytes(100) + whole[100:])
-        return "is not a database; it was not changed"
+        return "is not a SQLite database; it was not changed"
     if damage == "plain text":
         path.write_text("dear diary, " * 1_000)
-        return "is not a database; it was not changed"
+        return "is not a SQLite database; it was not changed"
     if damage == "cut in half":
         path.write_bytes(whole[: len(whole) // 2])
         return "is damaged; it was not changed"
@@ -474,7 +474,7 @@ def test_a_store_of_another_lineage_is_refused_with_what_to_do(tmp_path: Path, c
         connection.execute(change)
         connection.pragma("user_version", 9)
     for open_it in (prepare, check_read_only):
-        with pytest.raises(BackendUnavailable, match=r"other migrations.*empty store"):
+        with pytest.raises(BackendUnavailable, match=r"schema lineage.*cannot read it.*choose a new file"):
             open_it(path, busy_seconds=1)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from longshore import settings
 from longshore.backends.base import Backend
 from longshore.core.clock import Clock
-from longshore.core.errors import BackendUnavailable, InvalidArgument
+from longshore.core.errors import InvalidArgument, MissingExtra
 from longshore.core.times import SECOND, check_duration
 from longshore.core.validation import check_number, shown_address
 
@@ -45,6 +45,8 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
         return MemoryBackend(clock)
     if scheme == "sqlite":
         parts = urlsplit(url) if rest.startswith("/") else None
+        if rest and parts is None:
+            raise InvalidArgument("url", "needs three slashes: sqlite:///jobs.db")
         if parts is None or parts.query or parts.fragment or len(parts.path) < 2:
             raise InvalidArgument("url", f"must name a file, like sqlite:///jobs.db; got {shown_address(url)!r}")
         from longshore.backends.sqlite.backend import SQLiteBackend
@@ -59,13 +61,15 @@ def connect(url: str, *, clock: Clock | None = None, **options: Any) -> Backend:
         except ModuleNotFoundError as error:
             if error.name not in ("psycopg", "psycopg_pool"):
                 raise
-            raise BackendUnavailable('PostgreSQL needs an extra: pip install "longshore[postgres]"') from error
+            raise MissingExtra("PostgreSQL", "postgres") from error
         return PostgresBackend(url, clock=clock, **options)
     if scheme in ("http", "https"):
         _refuse_unknown(options, _REMOTE_OPTIONS)
         return _remote(url, clock, **options)
     # without a scheme, this part may be a user name or a password
     may_be_shown = re.fullmatch(r"[\w+.-]+", scheme) if "://" in url else not re.search("[:@]", url)
+    if url and may_be_shown and "://" not in url:
+        raise InvalidArgument("url", f"{url!r} has no scheme; did you mean sqlite:///{url}?")
     kind = repr(scheme) if may_be_shown else "this"
     raise InvalidArgument("url", f"{kind} is not a known backend; use {_KNOWN}")
 

@@ -686,7 +686,7 @@ def event_number(cursor: object, ends: LogEnds) -> int:
         return 0
     found = _EVENT.fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None:
-        raise InvalidArgument("after", "must be the cursor of an event, or None for the start of the log")
+        raise InvalidArgument("after", "must be the cursor of an event; leave it out for the start of the log")
     if found[1] != ends.log:
         raise CursorExpired("this cursor is from another event log (a restored copy starts a new one); start from None")
     number = int(found[2])
@@ -716,5 +716,5 @@ def job_number(cursor: object) -> int | None:
         return None
     found = _JOB.fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None or int(found[1]) > _HIGHEST:
-        raise InvalidArgument("cursor", "must be the next_cursor of a page, or None for the first page")
+        raise InvalidArgument("cursor", "must be the next_cursor of a page; leave it out for the first page")
     return int(found[1])

@@ -6,10 +6,9 @@ import json
 
 from longshore.backends.operations.persist import change_of
 from longshore.backends.port import Transaction, operation
-from longshore.core.errors import JobNotInflight
 from longshore.core.job import Lease
 from longshore.core.status import JobStatus
-from longshore.core.transitions import Change, check_lease
+from longshore.core.transitions import Change, check_lease, not_inflight
 
 _SHOWN = 500
 """Characters of progress or a log line that go into the event; the job keeps the full value."""
@@ -47,5 +46,5 @@ def _unfinished(tx: Transaction, job_id: str, lease: Lease | None) -> Change:
     change = change_of(tx, job_id)
     check_lease(change.record, lease, tx.now, JobStatus.RUNNING)
     if change.record.status.final:
-        raise JobNotInflight(job_id, change.record.status, JobStatus.RUNNING, "it has ended")
+        raise not_inflight(job_id, change.record.status, JobStatus.RUNNING)
     return change

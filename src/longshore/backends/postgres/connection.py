@@ -45,8 +45,10 @@ class Server:
         _refuse_unescaped(url)
         try:
             given = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # its message may contain a password from a malformed URL
-            raise InvalidArgument("url", "must be like postgresql://user:password@host:5432/database") from None
+        except psycopg.ProgrammingError as error:
+            raise InvalidArgument("url", _problem_of(url, str(error))) from None
+        if not re.fullmatch("[0-9,]*", str(given.get("port") or "")):
+            raise InvalidArgument("url", "the port must be a number, as in postgresql://user@host:5432/database")
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         self.name = _name(given)
         self.log: str | None = None
@@ -101,6 +103,14 @@ def _name(given: dict[str, Any]) -> str:
     host, port = given.get("host") or "the local socket", given.get("port")
     database = given.get("dbname") or "the default database"
     return f"{host}{f':{port}' if port else ''}/{database}"
+
+
+def _problem_of(url: str, message: str) -> str:
+    """Say what is wrong with a URL. An `@` in its query may end a password, which must not be shown."""
+    unknown = re.search(r'invalid URI query parameter: "(\w+)"', message)
+    if unknown and "@" not in url.partition("?")[2]:
+        return f"{unknown[1]!r} is not a connection parameter of PostgreSQL; remove it"
+    return "must be like postgresql://user:password@host:5432/database"
 
 
 def _refuse_unescaped(url: str) -> None:
@@ -166,12 +176,16 @@ _REFUSALS: tuple[tuple[str, type[psycopg.Error]], ...] = (
     ("too many clients|connection slots are reserved|too many connections", errors.TooManyConnections),
     ("the database system is (starting up|shutting down|in recovery|not yet)", errors.CannotConnectNow),
     ('database ".*" does not exist', errors.InvalidCatalogName),
+    ("failed to resolve host|could not translate host name", errors.SqlclientUnableToEstablishSqlconnection),
     ('(role ".*"|this user) does not exist|no pg_hba.conf entry', errors.InvalidAuthorizationSpecification),
 )
 
 _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
-    (errors.InvalidPassword, "rejects the password; check the address"),
-    (errors.InvalidAuthorizationSpecification, "rejects this user; check the address"),
+    (
+        errors.InvalidPassword,
+        "rejects the password of this user; check the user and password in the URL, or PGPASSWORD",
+    ),
+    (errors.InvalidAuthorizationSpecification, "rejects this user; check the user and the database in the URL"),
     (errors.InvalidCatalogName, "has no such database; create it first"),
     (errors.InsufficientPrivilege, "does not allow this user to do this; grant it, or use the owner of the schema"),
     (errors.UndefinedTable, "has lost the tables of Longshore; check the address and the schema"),
@@ -182,6 +196,7 @@ _WORDS: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.ReadOnlySqlTransaction, "is read-only: a standby, or one being switched over. Nothing was stored"),
     (errors.SerializationFailure, "met a conflict with another transaction; roll back and try again"),
     (errors.DeadlockDetected, "met a conflict with another transaction; roll back and try again"),
+    (errors.SqlclientUnableToEstablishSqlconnection, "cannot be reached: the host name is unknown; check the address"),
     (psycopg.OperationalError, "cannot be reached or does not answer; check that it is running"),
     (psycopg.InterfaceError, "cannot be reached: the connection was lost; try again"),
     (errors.SequenceGeneratorLimitExceeded, USED_UP),

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 from longshore.backends.remote.codecs import KNOWN, PREFIX, error_in
 from longshore.backends.remote.protocol import ACTOR, ANSWER_LOST, KEY, MARK, NOT_DURABLE, REMEMBERED, SENT_TO
 from longshore.core.actor import actor
-from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError
+from longshore.core.errors import BackendUnavailable, InvalidArgument, LongshoreError, Unauthenticated
 from longshore.core.validation import new_id
 
 _LONGEST_HEAD = 64 * 1024
@@ -27,6 +27,8 @@ _READ_AHEAD = 1024 * 1024
 _KEPT_ALIVE = 20.0
 """Seconds an idle connection is kept: less than a server waits, so that the client closes it first."""
 _TLS_ALERT = b"\x15\x03"
+_HOW_TO_REACH = "check the address, and that longshore serve runs there"
+_NO_TLS = "it does not speak TLS; use http://, or start the server with --tls-certificate: "
 _HOW_TO_TRUST = (
     "for a private certificate or authority, pass its file: connect(…, ca_file=…), or SSL_CERT_FILE in the environment"
 )
@@ -34,6 +36,10 @@ _HOW_TO_TRUST = (
 
 class NotSent(Exception):
     """There was no connection: no server has received the request."""
+
+
+class Silent(NotSent):
+    """Nothing answers at the address."""
 
 
 class Lost(Exception):
@@ -100,11 +106,14 @@ class Connections:
             async with asyncio.timeout(within):
                 reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=_READ_AHEAD)
         except TimeoutError:
-            raise NotSent(f"no connection within {within:g} seconds") from None
+            raise Silent(f"no connection within {within:g} seconds") from None
         except ssl.SSLCertVerificationError as error:
             raise NotSent(f"{error}; {_HOW_TO_TRUST}") from None
-        except OSError as error:  # SSLError is an OSError
-            raise NotSent(str(error)) from None
+        except ssl.SSLError as error:
+            plain = error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+            raise NotSent(f"{_NO_TLS if plain else ''}{error}") from None
+        except OSError as error:
+            raise Silent(str(error)) from None
         return _Connection(reader, writer)
 
     def _cut_off(self, came: bytes) -> str:
@@ -316,11 +325,11 @@ class Caller:
         pause = _FIRST_PAUSE
         uncertain = False
         while True:
-            lost = False
+            lost, silent = False, False
             try:
                 response = await self._send(path, body, headers, extra_timeout)
             except (NotSent, Lost) as error:
-                lost = isinstance(error, Lost)
+                lost, silent = isinstance(error, Lost), isinstance(error, Silent)
                 problem, wait = str(error), pause
             else:
                 mark = response.headers.get(MARK.lower(), "")
@@ -329,7 +338,7 @@ class Caller:
                     return Answer(response.body, mark, NOT_DURABLE.lower() not in response.headers)
                 if not uncertain and _name(_problem(response.body)) == ANSWER_LOST and headers.pop(SENT_TO, ""):
                     continue  # it reached another server, or a restarted one: it was not carried out
-                problem, wait = _refusal(self._server.address, response, pause)
+                problem, wait = _refusal(self._server, response, pause)
                 lost = response.status in (502, 504)
             if lost and not repeatable:
                 uncertain = True
@@ -340,7 +349,11 @@ class Caller:
                 raise AnswerLost(f"no answer came from {self._server.address}: {problem}")
             if now + wait > deadline or self._closed:
                 unknown = "; whether the request was carried out is unknown" if uncertain else ""
-                raise BackendUnavailable(f"the server at {self._server.address} cannot be used now: {problem}{unknown}")
+                raise BackendUnavailable(
+                    f"nothing answers at {self._server.address}; {_HOW_TO_REACH} ({problem}){unknown}"
+                    if silent
+                    else f"the server at {self._server.address} cannot be used now: {problem}{unknown}"
+                )
             await asyncio.sleep(wait * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -396,7 +409,7 @@ async def _ended(connections: Connections | None) -> None:
         connections.close()
 
 
-def _refusal(address: str, response: Response, pause: float) -> tuple[str, float]:
+def _refusal(server: Server, response: Response, pause: float) -> tuple[str, float]:
     """Raise the error of a final answer; for a temporary one, return its text and the time until the next try."""
     status = response.status
     problem = _problem(response.body)
@@ -409,11 +422,13 @@ def _refusal(address: str, response: Response, pause: float) -> tuple[str, float
         return words, max(pause, float(seconds)) if seconds.isascii() and seconds.isdigit() else pause
     if status == 413:
         raise InvalidArgument("request", f"{words}; send less in one request")
+    if name == "unauthenticated" and server.token is None:
+        raise Unauthenticated('the server needs a token; pass connect(url, token="lsk_…"), or set LONGSHORE_TOKEN')
     if name in KNOWN:
         raise error_in(problem)
     if status < 300 or status in (301, 302, 307, 308, 404, 405) or not name:
         raise BackendUnavailable(
-            f"{address} answered {status}, which is not a Longshore answer; check that it is the address of a "
+            f"{server.address} answered {status}, which is not a Longshore answer; check that it is the address of a "
             "Longshore server of a compatible version"
         )
     raise BackendUnavailable(f"the server failed: {words} (request {problem.get('request_id', 'unknown')})")

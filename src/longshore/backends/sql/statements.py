@@ -148,7 +148,8 @@ def refuse_newer(version: int, known: Sequence[Migration], where: str) -> None:
     """Refuse a schema that is newer than this code."""
     if version > len(known):
         raise BackendUnavailable(
-            f"{where} has schema {version}, created by a newer Longshore; this one knows up to {len(known)}. Upgrade it"
+            f"{where} has schema {version}, created by a newer Longshore; this program knows schemas up to "
+            f"{len(known)}. Upgrade Longshore here; the store was not changed"
         )
 
 
@@ -159,7 +160,8 @@ LINEAGE = "2026-11"
 def refuse_other_lineage(lineage: str | None, where: str) -> None:
     """Refuse a store of another sequence of migrations: its numbers cannot be compared."""
     if lineage != LINEAGE:
+        found = "no schema lineage" if lineage is None else f"the schema lineage {lineage!r}"
         raise BackendUnavailable(
-            f"{where} was created before the first release, with other migrations. Finish its jobs with the version "
-            "that created it, or start with an empty store; longshore migrate-data copies stores of this lineage only"
+            f"{where} has {found}; this Longshore uses {LINEAGE!r} and cannot read it. Finish its jobs with the "
+            "version that created it, or choose a new file or schema"
         )

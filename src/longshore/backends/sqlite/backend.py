@@ -27,6 +27,7 @@ from longshore.backends.process_guard import ProcessGuard
 from longshore.backends.sqlite import SQL, files
 from longshore.backends.sqlite.change_notifier import ChangeNotifier
 from longshore.backends.sqlite.connection import (
+    READ_ONLY,
     check_read_only,
     close_quietly,
     explain,
@@ -166,7 +167,7 @@ class SQLiteBackend(ProcessGuard, SupportsTokens, SupportsBulkInsert, SupportsAr
         connection = self._open(of_one_thread=of_one_thread)
         if self._read_only:
             close_quietly(connection)
-            raise BackendUnavailable(f"{self.path} cannot be written: the file or its folder is read-only")
+            raise BackendUnavailable(f"{self.path} {READ_ONLY}")
         if self._vfs is None:
             try:
                 with explained(self.path, connection):

@@ -182,9 +182,8 @@ def _apply(connection: apsw.Connection, migration: Migration) -> None:
 
 def _check_location(path: Path) -> None:
     if not path.parent.is_dir():
-        raise BackendUnavailable(
-            f"the folder {path.parent} does not exist; create it first, then create {path.name} in it"
-        )
+        how = f"create it, then try again (Longshore creates {path.name} itself)"
+        raise BackendUnavailable(f"the folder {path.parent} does not exist; {how}")
     if path.is_dir():
         raise BackendUnavailable(f"{path} is a folder; name a file")
     refuse_planted(path)
@@ -233,22 +232,24 @@ def _lineage(connection: apsw.Connection) -> str | None:
 
 
 _DAMAGED = "is damaged; it was not changed. Restore a backup, or recover what can be read"
+_HOW_TO_GRANT = "run as its owner, or grant write access to the file and its folder"
+READ_ONLY = f"cannot be written: the file or its folder is read-only; {_HOW_TO_GRANT}"
 
 _WORDS: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.BusyError, "is locked for too long; find the process or connection that keeps a transaction open"),
     (apsw.LockedError, "is locked for too long; find the process or connection that keeps a transaction open"),
     (apsw.FullError, "cannot grow: the disk is full. Nothing was stored; free some space, then try again"),
-    (apsw.ReadOnlyError, "cannot be written: the file or its folder is read-only"),
+    (apsw.ReadOnlyError, READ_ONLY),
     (apsw.CantOpenError, "cannot be opened: check its path and permissions"),
-    (apsw.NotADBError, "is not a database; it was not changed"),
+    (apsw.NotADBError, "is not a SQLite database; it was not changed. Check the path, or choose a new file"),
     (apsw.CorruptError, _DAMAGED),
     (apsw.IOError, "cannot be read or written: the disk reports an error"),
-    (apsw.PermissionsError, "cannot be written: permission denied"),
+    (apsw.PermissionsError, f"cannot be written: permission denied; {_HOW_TO_GRANT}"),
 )
 
 _SYSTEM_ERRORS = {
     errno.ENOSPC: "cannot grow: the disk is full. Nothing was stored; free some space, then try again",
-    errno.EROFS: "cannot be written: the file or its folder is read-only",
+    errno.EROFS: READ_ONLY,
     errno.EIO: "cannot be read or written: the disk reports an error",
 }
 
