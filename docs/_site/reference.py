@@ -130,7 +130,7 @@ def http_page() -> str:
     lines += ["The last column names the exception that a Python client gets.", ""]
     rows = []
     for error, kind in sorted(TABLE.items(), key=lambda row: (row[1].status, row[1].name)):
-        public = f"`{error.__name__}`" if error.__module__ == "longshore.core.errors" else ""
+        public = f"`{error.__name__}`" if error.__module__ == "longshore.errors" else ""
         rows.append([str(kind.status), f"`{PREFIX}{kind.name}`", _cell(kind.title), public])
     lines += _table(["status", "type", "title", "exception"], rows)
     return "\n".join(lines).rstrip("\n") + "\n"

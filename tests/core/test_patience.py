@@ -36,8 +36,8 @@ def test_a_large_payload_is_judged_as_a_small_one_is() -> None:
     padding = b" " * validation.LARGE
     assert read_json("data", b'{"a":[1,2.5]}' + padding) == {"a": [1, 2.5]}
     for wrong, problem in (
-        (b'{"a":1,"a":2}', "has the same key twice"),
-        (b"[NaN]", "which JSON cannot represent"),
+        (b'{"a":1,"a":2}', "has the key 'a' twice; remove one"),
+        (b"[NaN]", "is NaN, which is not JSON"),
         (b"[9223372036854775808]", "beyond 64 bits"),
         (b"[" * 200_000, "nested deeper"),
         (b"[1", "is not JSON"),

@@ -81,10 +81,10 @@ def test_an_odd_repeat_is_refused_by_name_when_it_is_written(odd: dict[str, Any]
     ("cron", "reported"),
     [
         ("0 0 30 2 *", "'30' is not a valid day of month, in the month 2"),
-        ("0 25 * * *", "'25' is not a valid hour"),
+        ("0 25 * * *", "'25' is not a valid hour; hours are 0 to 23"),
         ("30 2 * *", "it has 4 fields; write five (minute hour day month weekday), or six with seconds first"),
         ("", "it has 0 fields"),
-        ("x 2 * * *", "'x' is not a valid minute"),
+        ("x 2 * * *", "'x' is not a valid minute; minutes are 0 to 59"),
     ],
 )
 def test_an_invalid_cron_expression_is_rejected_with_the_field(cron: str, reported: str) -> None:

@@ -23,6 +23,7 @@ _ALIASES = {
     "@hourly": "0 * * * *",
 }
 _FIELDS = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
+_RANGES = ("0 to 59", "0 to 59", "0 to 23", "1 to 31 or L", "1 to 12 or JAN to DEC", "0 to 7 or SUN to SAT")
 _HOURS = frozenset(range(24))
 _SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - cron expressions are matched in naive local time
 
@@ -77,10 +78,12 @@ def _describe_error(text: str, problem: str) -> str:
     if len(fields) not in (5, 6):
         return f"it has {len(fields)} fields; write five (minute hour day month weekday), or six with seconds first"
     named = dict(zip(_FIELDS[-len(fields) :], fields, strict=True))
+    allowed = dict(zip(_FIELDS, _RANGES, strict=True))
     for name, field in named.items():
         if problem == f"Bad {name}":
-            never = f", in the month {named['month']}" if name == "day-of-month" and named["month"] != "*" else ""
-            return f"{field!r} is not a valid {name.replace('-', ' ')}{never}"
+            in_month = name == "day-of-month" and named["month"] != "*"
+            why = f", in the month {named['month']}" if in_month else f"; {name.partition('-')[0]}s are {allowed[name]}"
+            return f"{field!r} is not a valid {name.replace('-', ' ')}{why}"
     return problem
 
 

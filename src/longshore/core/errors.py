@@ -53,7 +53,7 @@ class TokenNotFound(LongshoreError):
     """No token has this id. See docs/security.md."""
 
     def __init__(self, token_id: str) -> None:
-        super().__init__(f"no token has the id {token_id!r}; list the tokens to find the right one")
+        super().__init__(f"no token has the id {token_id!r}; `longshore token list` shows the ids")
         self.token_id = token_id
 
 
@@ -85,7 +85,8 @@ class InvalidTransition(LongshoreError):
     """The transition table does not allow this change of the job's status. See docs/states.md."""
 
     def __init__(self, job_id: str, status: JobStatus, target: JobStatus | str, why: str = "") -> None:
-        super().__init__(f"job {job_id!r} is {status} and cannot become {target}{': ' + why if why else ''}")
+        change = f"become {target}" if target.isupper() else f"be {target}"  # a JobStatus, or a participle
+        super().__init__(f"job {job_id!r} is {status} and cannot {change}{': ' + why if why else ''}")
         self.job_id = job_id
         self.status = status
         self.target = target
@@ -170,3 +171,7 @@ class JobCancelled(LongshoreError):
         self.job_id = job_id
         self.status = status
         self.reason = reason
+
+
+for _kind in [one for one in globals().values() if isinstance(one, type) and issubclass(one, LongshoreError)]:
+    _kind.__module__ = "longshore.errors"  # where callers import it from, as tracebacks show

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import islice
 from typing import Literal, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from longshore.core.cron import CronExpression, moments_after, read_cron, written_out
 from longshore.core.errors import InvalidArgument
@@ -21,6 +23,7 @@ LONGEST_TEXT = 255
 SHOWN = 'write Repeat(cron="30 2 * * *", tz="Europe/Berlin") or Repeat(every=60)'
 """The hint in the error for a value of another type."""
 _SHORTEST = SECOND // 1000
+_known_zones = cache(available_timezones)  # it reads a folder of many files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,9 @@ def zone_of(name: object) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument("repeat.tz", f"{name!r} is not a known time zone; write it like Europe/Berlin") from None
+        near = difflib.get_close_matches(name[:50], _known_zones(), 1)
+        hint = f"did you mean {near[0]}?" if near else "write it like Europe/Berlin"
+        raise InvalidArgument("repeat.tz", f"{name!r} is not a known time zone; {hint}") from None
 
 
 def _listed(words: tuple[str, ...]) -> str:

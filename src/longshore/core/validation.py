@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from json.decoder import JSONArray, JSONDecoder  # type: ignore[attr-defined] # missing from the stubs
@@ -205,11 +206,11 @@ def _walk(path: str, value: object, depth: int) -> None:
             raise InvalidArgument(path, "is an integer beyond 64 bits; use a smaller number, or text")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise InvalidArgument(path, f"is {value}, which JSON cannot represent; pass None or text")
+            raise InvalidArgument(path, f"is {json.dumps(value)}, which is not JSON; send null or text")
     elif depth >= DEEPEST:
         raise InvalidArgument(path, f"is nested deeper than {DEEPEST} levels")
     elif isinstance(value, _Doubled):
-        raise InvalidArgument(path, "has the same key twice")
+        raise InvalidArgument(path, f"has the key {value.key[:100]!r} twice; remove one")
     elif isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -223,7 +224,9 @@ def _walk(path: str, value: object, depth: int) -> None:
             if not _is_easy(inner):
                 _walk(f"{path}[{position}]", inner, depth + 1)
     else:
-        raise InvalidArgument(path, f"is a {type(value).__name__}, which is not JSON; convert it to text or numbers")
+        kind = type(value).__name__
+        article = "an" if kind[0] in "aeioAEIO" else "a"
+        raise InvalidArgument(path, f"is {article} {kind}, which is not JSON; convert it to text or numbers")
 
 
 def _is_easy(value: object) -> bool:
@@ -252,10 +255,16 @@ def read_json(field: str, encoded: bytes) -> Any:
 class _Doubled(dict[str, Any]):
     """An object with a repeated key; `_walk` rejects it, with its path."""
 
+    key: str
+
 
 def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    return found if len(found) == len(pairs) else _Doubled(pairs)
+    if len(found) == len(pairs):
+        return found
+    doubled = _Doubled(pairs)
+    doubled.key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+    return doubled
 
 
 def pack(field: str, value: object) -> bytes:
