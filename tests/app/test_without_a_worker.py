@@ -116,7 +116,7 @@ async def test_an_eager_task_still_has_its_arguments_and_result_checked(harbor: 
         with pytest.raises(InvalidArgument, match=r"shorten\.numbers"):
             await shorten.enqueue(wrong)
         handle = await shorten.enqueue((1, 2))
-        with pytest.raises(JobFailed, match=r"shorten\.return: a object is not valid JSON"):
+        with pytest.raises(JobFailed, match=r"shorten\.return: is or contains an object of type object"):
             await handle.result()
 
 

@@ -6,10 +6,12 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import re
 import reprlib
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pydantic
@@ -47,6 +49,8 @@ _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _ALLOWED = "use plain types, datetimes, UUIDs, enums, dataclasses or pydantic models"
+
+_STORED = "the job is COMPLETED and (await handle.job()).result has the JSON"
 
 
 class Signature:
@@ -119,7 +123,7 @@ class Arguments:
             try:
                 data[name] = value if name in self._untyped else _as_json(value)
             except ValueError as error:
-                raise InvalidArgument(f"{self._task}.{name}", f"is not valid JSON: {error}; {_ALLOWED}") from None
+                raise InvalidArgument(f"{self._task}.{name}", _not_json(error)) from None
         return check_json(self._task, data), seen
 
     @functools.cached_property
@@ -143,7 +147,8 @@ class Arguments:
                 checked, mode="json", round_trip=True, by_alias=False, warnings=False
             )
         except ValueError as error:  # pydantic and the encoding of text raise ValueErrors
-            raise InvalidArgument(self._task, f"its arguments are not valid JSON: {error}; {self._where}") from None
+            wrong = next((f".{name}" for name, value in checked.items() if not _is_json(value)), "")
+            raise InvalidArgument(self._task + wrong, f"{_not_json(error)}; {self._where}") from None
         for name in self._untyped:
             if name in checked:  # pydantic would turn a datetime into text that is never turned back
                 data[name] = checked[name]
@@ -277,9 +282,7 @@ class Result:
                 return _as_json(value)
             return self._adapter.dump_python(value, mode="json", round_trip=True, by_alias=False, warnings=False)
         except (ValueError, RecursionError) as error:
-            raise InvalidArgument(
-                f"{self._task}.return", f"a {type(value).__name__} is not valid JSON: {error}; {_ALLOWED}"
-            ) from None
+            raise InvalidArgument(f"{self._task}.return", _not_json(error)) from None
 
     def read(self, stored: bytes | None) -> Any:
         """Return the stored value as the annotated type."""
@@ -291,12 +294,29 @@ class Result:
             return self._adapter.validate_json(stored, by_alias=True, by_name=True)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
-            problem = f"{_worded(first)}; the stored result does not match the annotation"
+            problem = f"{_worded(first)}; the stored result does not match the annotation; {_STORED}"
             raise InvalidArgument(f"{self._task}.return{_path(first['loc'])}", problem) from None
 
 
 def _as_json(value: Any) -> Any:
     return pydantic_core.to_jsonable_python(value, by_alias=False, round_trip=True)
+
+
+def _is_json(value: Any) -> bool:
+    with suppress(ValueError):
+        _as_json(value)
+        return True
+    return False
+
+
+def _not_json(error: Exception) -> str:
+    unknown = re.search(r"unknown type: <class '(.+)'>", str(error))
+    problem = (
+        f"is or contains an object of type {unknown[1]}, which is not JSON"
+        if unknown
+        else f"is not valid JSON: {error}"
+    )
+    return f"{problem}; {_ALLOWED}"
 
 
 def place_of(function: Callable[..., Any]) -> str:

@@ -197,7 +197,8 @@ class Harbor:
         place = place_of(function)
         known = self._tasks.get(name)
         if known is not None and known.place != place:  # the same place means that its module is loaded again
-            raise InvalidArgument("name", f"two tasks are named {name!r}: in {known.place} and in {place}")
+            twice = f"two tasks are named {name!r}: in {known.place} and in {place}; pass name= to one of them"
+            raise InvalidArgument("name", twice)
         executor, memory_limit = declared.pop("executor", "auto"), declared.pop("memory_limit", None)
         _check_executor(function, executor, memory_limit)
         strategy, key = declared.pop("retry_strategy", None), declared.pop("concurrency_key", None)

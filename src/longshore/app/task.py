@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, cast
 
@@ -95,6 +96,17 @@ class Call(Generic[R_co]):
         return job_from(self.task.name, **{**options, **own}).replace(payload=self.payload)
 
 
+@contextmanager
+def _one_job() -> Iterator[None]:
+    """Name a wrong field without `jobs[0].`, for a caller that did not pass a list."""
+    try:
+        yield
+    except InvalidArgument as error:
+        error.field = error.field.removeprefix("jobs[0].")
+        error.args = (f"{error.field}: {error.problem}",)
+        raise
+
+
 class Enqueueable(Generic[P, R]):
     """A task, or a task with other options for some jobs."""
 
@@ -105,12 +117,14 @@ class Enqueueable(Generic[P, R]):
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that calls the function with these arguments; InvalidArgument names a wrong one."""
         call = self._task.prepare(args, kwargs, self._options)
-        return (await self._task._enqueuer.send([call], self._connection))[0]
+        with _one_job():
+            return (await self._task._enqueuer.send([call], self._connection))[0]
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, for code without an event loop; a `connection` is used in the calling thread."""
         call = self._task.prepare(args, kwargs, self._options)
-        return self._task._enqueuer.send_sync([call], self._connection)[0]
+        with _one_job():
+            return self._task._enqueuer.send_sync([call], self._connection)[0]
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Store all these calls of the task or none, in one transaction: `[task.call(1), task.call(2)]`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import difflib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -171,7 +172,9 @@ def _statuses_of(field: str, status: object) -> StatusFilter:
         return {JobStatus(word): None}
     word = "PENDING" if word == WAITING.upper() else word
     if word not in WORDS:
-        raise InvalidArgument(field, f"must be a JobStatus or one of {', '.join(WORDS)}, not {status!r}")
+        near = difflib.get_close_matches(word[:50], [*JobStatus.__members__, *WORDS], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidArgument(field, f"must be a JobStatus or one of {', '.join(WORDS)}, not {status!r}{hint}")
     return {found: word == "PENDING" if found in ELIGIBLE else None for found in statuses_for(word, "bullmq")}
 
 

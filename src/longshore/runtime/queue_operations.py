@@ -144,7 +144,9 @@ class Scope:
             raise refusal
 
     def _elsewhere(self, job: Job) -> str:
-        return f"job {job.id!r} is in the queue {str(job.queue)!r}, not in {self.name!r}"
+        name = str(job.queue)
+        hint = f"use harbor.queue({name!r}), or Queue(backend) for all queues"
+        return f"job {job.id!r} is in the queue {name!r}, not in {self.name!r}; {hint}"
 
 
 def _of_another_queue(schedule: Schedule) -> str:
