@@ -41,7 +41,8 @@ _OUTCOMES = {"job.stalled": "crashed"}
 async def print_new_job(found: Queue, job: Job, *, as_json: bool, quiet: bool, replayed: bool | None = None) -> None:
     """Print a job that was just enqueued; `replayed`: it existed before. None: it is certainly new."""
     if as_json:
-        from longshore.cli.json_output import NewJob, view
+        from longshore.cli.json_output import NewJob
+        from longshore.server.models.jobs import view
 
         shown = view(job, await found.backend.now())
         output.print_model(shown if replayed is None else NewJob(**dict(shown), replayed=replayed))

@@ -162,15 +162,11 @@ def _confirm(what: Act, matched: int) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-def _matches(matched: int) -> str:
-    return f"{counted(matched, 'job')} {'matches' if matched == 1 else 'match'}"
-
-
 def _print_summary(what: Act, how: Targets, matched: int, changed: int) -> None:
     if how.as_json:
         _print_report(what, how, matched, changed, None, {})
     elif how.dry_run:
-        print_line(f"{_matches(matched)}; nothing was changed")
+        print_line(f"{counted(matched, 'job')} {'matches' if matched == 1 else 'match'}; nothing was changed")
     else:
         print_line(f"{counted(changed, 'job')} {_DONE[what]}")
 

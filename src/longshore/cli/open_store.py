@@ -66,9 +66,8 @@ def _complete(ctx: typer.Context, incomplete: str, look: Look) -> list[str]:
             return list(await look(queue))
 
     try:
-        found = Store(ctx.params.get("url") or DEFAULT_URL, ctx.params.get("schema"), short_timeouts=True).within(
-            in_time
-        )
+        store = Store(ctx.params.get("url") or DEFAULT_URL, ctx.params.get("schema"), short_timeouts=True)
+        found = store.within(in_time)
     except Exception:  # an error message would end up in the command line being typed
         return []
     return [name for name in found if name.startswith(incomplete) and name.isprintable()][:_MOST_COMPLETIONS]

@@ -23,16 +23,10 @@ _MIN_WIDTH = 12
 """The minimum width of a folded column; below it the table is printed as one line per value."""
 _GAP = 2
 _COLOURS = {
-    "COMPLETED": "green",
-    "DEAD": "red",
-    "problem": "red",
-    "warning": "yellow",
-    "ok": "green",
+    **dict.fromkeys(("COMPLETED", "ok"), "green"),
+    **dict.fromkeys(("DEAD", "problem"), "red"),
+    **dict.fromkeys(("CANCELLING", "FAILED_RETRY", "UNKNOWN_RETRY", "paused", "warning"), "yellow"),
     "RUNNING": "cyan",
-    "CANCELLING": "yellow",
-    "FAILED_RETRY": "yellow",
-    "UNKNOWN_RETRY": "yellow",
-    "paused": "yellow",
 }
 """The cells that are coloured on a terminal; none of them is user input."""
 
@@ -60,14 +54,8 @@ def format_table(
     ]
     needed = [width if column.whole else min(width, _MIN_WIDTH) for column, width in zip(columns, natural, strict=True)]
     whole = sum(natural) + _GAP * len(columns)  # without a terminal nothing is folded
-    console = Console(
-        file=sys.stdout,
-        force_terminal=terminal,
-        width=None if terminal else whole,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
+    plain: Any = dict.fromkeys(("highlight", "markup", "emoji"), False)
+    console = Console(file=sys.stdout, force_terminal=terminal, width=None if terminal else whole, **plain)
     if sum(needed) + _GAP * (len(columns) - 1) > console.width:
         yield from _format_stacked(columns, rows)
     else:
@@ -183,7 +171,6 @@ def print_table(rows: Sequence[tuple[str | int, ...]]) -> None:
 
 def print_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, header: bool = True) -> None:
     """Print a table in columns, or with one line per value if the terminal is too narrow."""
-
     escaped = [[printable(cell) for cell in row] for row in rows]
     for line in format_table(columns, escaped, header=header, terminal=sys.stdout.isatty()):
         _write(sys.stdout, line)

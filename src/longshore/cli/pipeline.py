@@ -38,8 +38,7 @@ LakePath = Annotated[
 ]
 Schema = Annotated[str | None, typer.Option(help="The PostgreSQL schema of the store.")]
 Master = Annotated[
-    str | None,
-    typer.Option(help="The Spark master. Default: the one of spark-submit, or this machine."),
+    str | None, typer.Option(help="The Spark master. Default: the one of spark-submit, or this machine.")
 ]
 Conf = Annotated[list[str] | None, typer.Option(help="A Spark setting as name=value; repeatable.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

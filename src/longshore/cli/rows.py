@@ -106,12 +106,8 @@ def queue_row(queue: QueueInfo) -> list[str]:
 
 def limits(queue: QueueInfo) -> str:
     """The limits of a queue on one line; empty if there are none."""
-    named: list[tuple[str, object]] = [
-        ("running", queue.running),
-        ("per key", queue.per_key),
-        ("rate", rate(queue.rate)),
-        ("rate per key", rate(queue.rate_per_key)),
-    ]
+    values = (queue.running, queue.per_key, rate(queue.rate), rate(queue.rate_per_key))
+    named = zip(("running", "per key", "rate", "rate per key"), values, strict=True)
     return ", ".join(f"{name} {value}" for name, value in named if value is not None)
 
 

@@ -78,16 +78,7 @@ SessionKey = Annotated[
 ]
 
 _MIN_KEY_BYTES = 32
-_SWITCH_VALUES = {
-    "on": True,
-    "true": True,
-    "yes": True,
-    "1": True,
-    "off": False,
-    "false": False,
-    "no": False,
-    "0": False,
-}
+_SWITCH_VALUES = dict.fromkeys(("on", "true", "yes", "1"), True) | dict.fromkeys(("off", "false", "no", "0"), False)
 
 
 def parse_switch(field: str, value: str) -> bool:
@@ -196,14 +187,8 @@ class Serving:
             if auth:
                 warnings.append(asyncio.get_running_loop().create_task(_warn_without_tokens(backend, store_address)))
 
-        server = ApiServer(
-            app,
-            host=self.host,
-            port=self.port,
-            certificate=self.tls_certificate,
-            private_key=self.tls_key,
-            when_ready=ready,
-        )
+        tls = {"certificate": self.tls_certificate, "private_key": self.tls_key}
+        server = ApiServer(app, host=self.host, port=self.port, **tls, when_ready=ready)
         return ProcessGroup(server, *others, after=backend.close)
 
 
@@ -272,10 +257,7 @@ def serve_api(
     raise typer.Exit(serve(make, on_stop=ON_STOP))
 
 
-Url = Annotated[
-    str | None,
-    typer.Option("--url", envvar="LONGSHORE_URL", help=f"The store. Default: {DEFAULT_URL}."),
-]
+Url = Annotated[str | None, typer.Option("--url", envvar="LONGSHORE_URL", help=f"The store. Default: {DEFAULT_URL}.")]
 
 
 @option_groups(api=Serving)

@@ -49,10 +49,7 @@ async def migrate(queue: Queue, *, as_json: AsJson = False, store: Store) -> Non
 
 Source = Annotated[str, typer.Argument(help="The store to copy from, such as sqlite:///jobs.db. Its jobs stay.")]
 Target = Annotated[str, typer.Argument(help="The new store: postgresql://user@host/database or sqlite:///new.db.")]
-Schema = Annotated[
-    str,
-    typer.Option(help="The PostgreSQL schema; in the target it is created if it does not exist."),
-]
+Schema = Annotated[str, typer.Option(help="The PostgreSQL schema; in the target it is created if it does not exist.")]
 WhileLive = Annotated[
     bool,
     typer.Option("--while-live", help="Move even if workers are active; jobs running now will run in both stores."),

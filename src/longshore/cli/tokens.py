@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,17 +87,7 @@ async def list_(queue: Queue, as_json: AsJson = False) -> None:
 
         print_model(TokenList(items=[token_view(one, now) for one in found]))
     else:
-        rows = [
-            (
-                one.id,
-                one.name,
-                _permissions(one),
-                one.standing(now),
-                _format_time(one.expires_at),
-                _format_time(one.last_used_at),
-            )
-            for one in found
-        ]
+        rows = [[one.id, one.name, _permissions(one), one.standing(now), *_times(one)] for one in found]
         print_list(_COLUMNS, rows, nothing="no tokens; create one with: longshore token create NAME --scope admin")
 
 
@@ -134,5 +123,5 @@ def _permissions(one: Token) -> str:
     return scopes if one.queues is None else f"{scopes} in {', '.join(sorted(one.queues))}"
 
 
-def _format_time(moment: datetime | None) -> str:
-    return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M} UTC"
+def _times(one: Token) -> list[str]:
+    return ["never" if at is None else f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.expires_at, one.last_used_at)]

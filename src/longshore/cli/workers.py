@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from longshore.runtime.logs import LogFormat
     from longshore.runtime.signals import Stoppable
 
-
 HarborName = Annotated[
     str | None, typer.Option("--harbor", help="Your tasks, such as shop.jobs:harbor. Default: echo, sleep and fail.")
 ]
@@ -63,16 +62,9 @@ def worker(
     if harbor is None:
         store.refuse_unusable_file()
     grace_seconds = duration("grace", grace)
-    arguments: dict[str, Any] = {
-        "url": store.url,
-        "schema": store.schema,
-        "harbor": harbor,
-        "queues": queue,
-        "tags": tag or [],
-        "concurrency": concurrency,
-        "until_empty": until_empty,
-        "log_format": log_format,
-    }
+    claims = {"queues": queue, "tags": tag or [], "concurrency": concurrency, "until_empty": until_empty}
+    arguments: dict[str, Any] = {"url": store.url, "schema": store.schema, "harbor": harbor, **claims}
+    arguments["log_format"] = log_format
     own = None if harbor is None else harbor_named(harbor).url
     shown = displayed_store(ctx, harbor, own, store.url)
     print_stderr(f"longshore: {capacity(processes, concurrency)} on {shown}; press Ctrl-C to stop")
@@ -84,14 +76,8 @@ def worker(
     from longshore.runtime.supervisor import Supervisor
 
     backend = store.backend() if harbor is None else harbor_named(harbor).backend
-    made = Supervisor(
-        "longshore.cli.workers:make_worker",
-        processes=processes,
-        arguments=arguments,
-        grace=grace_seconds,
-        store=backend,
-    )
-    code = made.run()
+    made = "longshore.cli.workers:make_worker"
+    code = Supervisor(made, processes=processes, arguments=arguments, grace=grace_seconds, store=backend).run()
     asyncio.run(backend.close())
     raise typer.Exit(code)
 

@@ -177,9 +177,7 @@ class Acceptor:
         """Return the jobs as stored; nearly always all are new and equal to the given ones."""
         try:
             await self._backend.enqueue_new_jobs(jobs)
-        except (
-            errors.DuplicateJob
-        ):  # some keys or ids are stored; one transaction decides whether with the same request
+        except errors.DuplicateJob:  # one transaction decides whether the same request stored these keys or ids
             return await self._backend.add_jobs(jobs, same_only=True)
         return jobs
 

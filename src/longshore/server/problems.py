@@ -145,25 +145,17 @@ _WORDS: Mapping[str, str] = {
     "string_type": "must be text",
     "string_too_long": "must have at most {max_length} characters",
     "string_too_short": "must not be empty",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "must be a number"),
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
     "too_long": "must have at most {max_length} items; got {actual_length}",
     "too_short": "must not be empty",
-    "dict_type": "must be an object such as {{…}}",
-    "model_type": "must be an object such as {{…}}",
-    "model_attributes_type": "must be an object such as {{…}}",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object such as {{…}}"),
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
 }
 """Texts for the error types of pydantic; other types keep pydantic's text."""
 
@@ -293,10 +285,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
     for status in sorted({400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, *statuses}):
         titles = sorted({kind.title for kind in TABLE.values() if kind.status == status})
-        responses[status] = {
-            "description": "; ".join(titles) or "Refused",
-            "content": {MEDIA_TYPE: {"schema": SCHEMA}},
-        }
+        responses[status] = {"description": "; ".join(titles) or "Refused", "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
     return responses
 
 

@@ -21,8 +21,7 @@ def reject_idempotency_key(creates: str, find: str) -> Callable[[Request], Await
     async def refuse(request: Request) -> None:
         if KEY in request.headers:
             raise InvalidArgument(
-                KEY,
-                f"is not supported: each request creates {creates}; leave it out, and after a lost response {find}",
+                KEY, f"is not supported: each request creates {creates}; leave it out, and after a lost response {find}"
             )
 
     return refuse
