@@ -343,10 +343,8 @@ _MOST_KNOWN = 1_000
 _USE_WRITE_SECONDS = 60.0
 """Seconds between two writes of when a token was last used."""
 
-_TOKEN_MISSING = (
-    "this server requires a token; create one with `longshore token create`, and send it as "
-    "`Authorization: Bearer lsk_…` (in Python: set LONGSHORE_TOKEN)"
-)
+_SEND = "create one with `longshore token create`, and send it as `Authorization: Bearer lsk_…`"
+_TOKEN_MISSING = f"this server requires a token; {_SEND}"
 _CREATE_ANOTHER = "create another with `longshore token create`"
 _TOKEN_INVALID = f"the token is unknown, expired or revoked; {_CREATE_ANOTHER}"
 
