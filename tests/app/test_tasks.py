@@ -78,6 +78,17 @@ def test_pydantic_is_loaded_by_the_first_task_and_not_before() -> None:
     assert done.stdout.split() == ["False", "True"], done.stderr
 
 
+async def test_a_wrong_option_of_one_enqueue_is_named_without_a_position(harbor: Harbor) -> None:
+    @harbor.task
+    def work() -> None: ...
+
+    wrong = work.options(delay=-5)
+    with pytest.raises(InvalidArgument, match=r"^delay: must be at least 0 seconds"):
+        await wrong.enqueue()
+    with pytest.raises(InvalidArgument, match=r"^jobs\[0\]\.delay: must be at least 0 seconds"):
+        await work.enqueue_many([wrong.call()])
+
+
 async def test_two_tasks_with_one_name_are_refused_with_both_places(harbor: Harbor) -> None:
     @harbor.task
     def work() -> None: ...
@@ -499,7 +510,7 @@ async def test_a_harbor_with_a_closed_backend_cannot_be_entered_again() -> None:
     # S3
     harbor = Harbor(connect("memory://"))
     await harbor.close()
-    with pytest.raises(QueueClosed, match=r"cannot open its backend again.*Harbor\(url\)"):
+    with pytest.raises(QueueClosed, match=r"cannot reopen its backend.*Harbor\(url\)"):
         async with harbor:
             pass
 

@@ -12,7 +12,7 @@ import pytest
 
 from longshore.backends.base import Backend, Outcome
 from longshore.backends.connect import connect
-from longshore.core.errors import BackendUnavailable
+from longshore.core.errors import BackendUnavailable, InvalidArgument
 from longshore.core.job import Job
 from longshore.core.repeat import Repeat
 from longshore.core.schedule import Schedule
@@ -89,6 +89,23 @@ async def test_a_database_or_user_that_is_not_there_is_named_in_plain_words(post
     async with connect(f"{postgres_url}?user=nobody%20we%20know") as backend:
         with pytest.raises(BackendUnavailable, match="rejects this user; check the user and the database"):
             await backend.count_jobs()
+    async with connect("postgresql://app:xsesame@db.invalid/app", wait_seconds=1) as backend:
+        with pytest.raises(BackendUnavailable, match=r"at db\.invalid/app cannot be reached: the host name is unknown"):
+            await backend.count_jobs()
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem"),
+    [
+        ("db:port/app", "the port must be a number, as in postgresql://user@host:5432/database"),
+        ("db/app?foo=1", "'foo' is not a connection parameter of PostgreSQL; remove it"),
+        ("db/app?foo=x@y", "must be like postgresql://user:password@host:5432/database"),
+    ],
+)
+def test_a_wrong_part_of_the_address_is_named(rest: str, problem: str) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        connect(f"postgresql://app:xsesame@{rest}")
+    assert str(refusal.value) == f"url: {problem}"
 
 
 # --- a pooler in transaction mode ---

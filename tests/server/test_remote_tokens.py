@@ -10,7 +10,7 @@ from longshore import Queue, Worker, connect
 from longshore.app.harbor import Harbor
 from longshore.app.routing import Router
 from longshore.backends.base import Backend
-from longshore.core.errors import LongshoreError
+from longshore.core.errors import LongshoreError, Unauthenticated
 from longshore.core.job import Job
 from longshore.core.status import JobStatus
 from longshore.server.app import create_app
@@ -116,6 +116,9 @@ async def test_a_caller_with_submit_only_gets_existing_jobs_redacted(
             done, waits, new = await remote.add_jobs(given)
             again = (await remote.add_jobs([given[2]]))[0]
             added = await Queue(remote, "mail").add("greet", {"to": "ada"}, tags=["eu"])
+        async with connect(server.address) as without_token:
+            with pytest.raises(Unauthenticated, match=r"the server needs a token; pass connect\(url, token="):
+                await without_token.get_job("new")
         async with httpx.AsyncClient(base_url=server.address, headers=bearer(secret)) as client:
             cancelled = (await client.post("/v1/jobs/waits/cancel")).json()
     finally:
