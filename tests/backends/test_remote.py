@@ -568,7 +568,7 @@ async def test_a_server_is_spoken_to_over_tls_if_it_proves_who_it_is(tmp_path: P
         assert (await trusting.get_job("a")).payload == largest
         with pytest.raises(BackendUnavailable, match=r"certificate.*ca_file=.*SSL_CERT_FILE"):
             await wary.count_jobs()
-        with pytest.raises(BackendUnavailable, match="if the server uses TLS, write its address with https://"):
+        with pytest.raises(BackendUnavailable, match="if the server uses TLS, use https://"):
             await in_the_open.count_jobs()
         with pytest.raises(InvalidArgument, match=r"none\.pem"):
             await mistaken.count_jobs()

@@ -240,9 +240,7 @@ class Harbor:
         given = list(calls)
         for position, call in enumerate(given):
             if not isinstance(call, Call) or self._tasks.get(call.task.name) is not call.task:
-                raise InvalidArgument(
-                    f"calls[{position}]", f"must be task.call(…) of a task of this harbor, not {call!r}"
-                )
+                raise InvalidArgument(f"calls[{position}]", f"must be task.call(…) of this harbor, not {call!r}")
         return given
 
     def queue(self, name: str | None = None) -> Queue:
@@ -536,7 +534,7 @@ class Harbor:
                 return
             if self._connect is None:
                 raise QueueClosed(
-                    "this harbor was closed and cannot open its backend again; create it with a URL: Harbor(url)"
+                    "this harbor was closed and cannot reopen its backend; create it with a URL: Harbor(url)"
                 )
             self.backend = self._connect()
             self._queue = _HarborQueue(self.backend)
@@ -589,8 +587,7 @@ def _check_executor(function: Callable[..., Any], executor: str, memory_limit: i
         raise InvalidArgument("executor", "'thread' needs a def; an async def runs on the event loop or in a process")
     if executor in ("process", "spark") and "<" in function.__qualname__:
         raise InvalidArgument(
-            "executor",
-            f"{function.__qualname__} must be at the top level of a module, where a process finds it",
+            "executor", f"{function.__qualname__} must be at the top level of a module, where a process finds it"
         )
     if memory_limit is not None and executor != "process":
         raise InvalidArgument("memory_limit", 'needs executor="process"; threads share the memory of their worker')

@@ -92,10 +92,7 @@ async def run_within(
 
 
 async def enqueue_within(
-    layers: Sequence[Middleware],
-    jobs: Sequence[Job],
-    store: Callable[[Sequence[Job]], Awaitable[list[T]]],
-    wait: Wait,
+    layers: Sequence[Middleware], jobs: Sequence[Job], store: Callable[[Sequence[Job]], Awaitable[list[T]]], wait: Wait
 ) -> list[T]:
     """Store the jobs inside all layers, and return the store's answer for each."""
     if not layers:

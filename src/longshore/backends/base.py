@@ -348,12 +348,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def cancel_jobs(
-        self,
-        tags: Sequence[str] = (),
-        job_ids: Sequence[str] = (),
-        *,
-        queue: str | None = None,
-        held: bool = True,
+        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None, held: bool = True
     ) -> tuple[list[str], list[str]]:
         """Cancel jobs that have all `tags`, and jobs by id. Return the cancelled ids, and the unknown or final ones.
 

@@ -231,12 +231,7 @@ class TransactionalBackend(RunsOperations, Backend):
     # -- cancel and recover
 
     async def cancel_jobs(
-        self,
-        tags: Sequence[str] = (),
-        job_ids: Sequence[str] = (),
-        *,
-        queue: str | None = None,
-        held: bool = True,
+        self, tags: Sequence[str] = (), job_ids: Sequence[str] = (), *, queue: str | None = None, held: bool = True
     ) -> tuple[list[str], list[str]]:
         selection = checks.selection(tags, job_ids, queue)
         return await self._write(cancel.cancel_jobs, *selection, held=checks.flag("held", held))

@@ -94,9 +94,7 @@ def issue_token(tx: Transaction, new: NewToken) -> Issued:
     known = rows.tokens()
     live = [other for other in known if other.standing(now) == "live"]
     if len(live) >= MOST_TOKENS:
-        raise InvalidArgument(
-            "name", f"{len(live):,} tokens are valid, which is the maximum; revoke tokens that are not used"
-        )
+        raise InvalidArgument("name", f"{len(live):,} tokens are valid, which is the maximum; revoke unused tokens")
     if any(other.name == new.name for other in live):
         raise InvalidArgument("name", f"{new.name!r} is the name of a valid token; revoke it, or choose another name")
     _forget_those_long_over(rows, known, now)

@@ -100,10 +100,8 @@ class LeaseLost(LongshoreError):
     """The lease is no longer valid. Stop the job: another worker reports its outcome. See docs/guarantees.md."""
 
     def __init__(self, job_id: str, reason: Literal["expired", "mismatch"]) -> None:
-        problem = (
-            "its lease expired before this call" if reason == "expired" else "it was claimed again since this lease"
-        )
-        super().__init__(f"job {job_id!r}: {problem}; nothing was changed. Stop working on the job")
+        why = "its lease expired before this call" if reason == "expired" else "it was claimed again since this lease"
+        super().__init__(f"job {job_id!r}: {why}; nothing was changed. Stop working on the job")
         self.job_id = job_id
         self.reason = reason
 

@@ -350,9 +350,7 @@ def _workers(facts: Facts) -> Iterator[Reason]:
         yield _reason("no_worker", text, queue=str(job.queue), type=job.type, workers=missing, silent=silent)
     elif all(worker.running >= worker.concurrency for worker in fit):
         busy = {worker.id: worker.running for worker in fit}
-        text = (
-            f"All its workers were busy at their last heartbeat: {', '.join(list(busy)[:5])}. Wait, or start another."
-        )
+        text = f"All its workers were busy at their last heartbeat: {', '.join(list(busy)[:5])}. Wait or start another."
         yield _reason("workers_busy", text, workers=busy)
 
 

@@ -143,9 +143,7 @@ def judge_store(condition: Condition) -> Iterator[Finding]:
         yield Finding("restored", "warning", found, way)
     yield from _judge_bloat(condition)
     if condition.disk_free is not None and condition.disk_free < LITTLE_DISK:
-        yield Finding(
-            "disk", "problem", f"its disk has {_size(condition.disk_free)} free", "free some space on the disk"
-        )
+        yield Finding("disk", "problem", f"its disk has {_size(condition.disk_free)} free", "free space on the disk")
 
 
 def _judge_bloat(condition: Condition) -> Iterator[Finding]:

@@ -34,9 +34,7 @@ class Backoff:
             raise InvalidArgument("backoff.type", f"must be 'fixed' or 'exponential', not {self.type!r}")
         for name, seconds in (("backoff.delay", self.delay), ("backoff.cap", self.cap)):
             if isinstance(seconds, timedelta):
-                raise InvalidArgument(
-                    name, "must be a number of seconds here; fixed() and exponential() take a timedelta"
-                )
+                raise InvalidArgument(name, "must be a number of seconds; fixed() and exponential() take a timedelta")
             if seconds is not None or name == "backoff.delay":
                 check_duration(name, seconds, positive=False)
         check_jitter("backoff.jitter", self.jitter)
@@ -72,14 +70,10 @@ def backoff_of(options: Mapping[str, Any]) -> Backoff | None:
     if kept is None:
         return None
     if not isinstance(kept, Mapping):
-        raise InvalidArgument(
-            "options.backoff", "must be an object with type and delay; fixed() and exponential() return one"
-        )
+        raise InvalidArgument("options.backoff", "must be an object with type and delay: use fixed() or exponential()")
     unknown = set(kept) - {"type", "delay", "cap", "jitter"}
     if unknown or "type" not in kept or "delay" not in kept:
-        raise InvalidArgument(
-            "options.backoff", f"needs type and delay, and may have cap and jitter; got {sorted(kept)}"
-        )
+        raise InvalidArgument("options.backoff", f"needs type and delay, may have cap and jitter; got {sorted(kept)}")
     return Backoff(kept["type"], kept["delay"], kept.get("cap"), kept.get("jitter", 0.0))
 
 

@@ -317,9 +317,7 @@ def _replanned(schedule: Schedule, now: int, anchor: datetime | None) -> int | N
 def _still_planned(schedule: Schedule, now: int) -> datetime | None:
     """Its next planned time, if its limit, its end and its policies still allow it."""
     planned, repeat = schedule.next_run_at, schedule.repeat
-    if planned is None or (
-        repeat.cron is not None and to_micros(planned) > now
-    ):  # a change of the clocks may affect it
+    if planned is None or (repeat.cron is not None and to_micros(planned) > now):  # a clock change may affect it
         since = max(now, to_micros(schedule.last_run_at)) if schedule.last_run_at and planned else now
         return optional_moment(_replanned(schedule, since, schedule.last_run_at))
     left = _left(schedule)

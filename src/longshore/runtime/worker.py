@@ -57,9 +57,7 @@ def renew_seconds(lock_seconds: float, renew_time: Duration | None) -> float | N
         return renew_interval(lock_seconds)
     seconds = check_duration("lock_renew_time", renew_time, positive=False) / SECOND
     if seconds >= lock_seconds:
-        _log.warning(
-            "lock_renew_time (%g s) is not shorter than lock_duration (%g s); no renewal", seconds, lock_seconds
-        )
+        _log.warning("lock_renew_time (%g s) is not below lock_duration (%g s); no renewal", seconds, lock_seconds)
     return seconds if 0 < seconds < lock_seconds else None
 
 

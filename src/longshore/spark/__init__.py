@@ -7,21 +7,11 @@ from typing import TYPE_CHECKING
 from longshore.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from longshore.spark.audit.audit import (
-        AuditReport as AuditReport,
-    )
-    from longshore.spark.audit.audit import (
-        findings as findings,
-    )
-    from longshore.spark.audit.audit import (
-        from_store as from_store,
-    )
-    from longshore.spark.audit.audit import (
-        judged_lives as judged_lives,
-    )
-    from longshore.spark.audit.audit import (
-        run_audit as run_audit,
-    )
+    from longshore.spark.audit.audit import AuditReport as AuditReport
+    from longshore.spark.audit.audit import findings as findings
+    from longshore.spark.audit.audit import from_store as from_store
+    from longshore.spark.audit.audit import judged_lives as judged_lives
+    from longshore.spark.audit.audit import run_audit as run_audit
     from longshore.spark.lake.lake import Lake as Lake
     from longshore.spark.pipeline import run_pipeline as run_pipeline
     from longshore.spark.report.page import write_report as write_report

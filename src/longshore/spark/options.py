@@ -64,9 +64,7 @@ def address(options: Mapping[str, str]) -> Address:
     if not url:
         raise InvalidArgument("url", 'is missing: .option("url", "sqlite:////data/jobs.db") or a postgresql:// address')
     if url.startswith("memory:"):
-        raise InvalidArgument(
-            "url", "memory:// exists in one process only, and Spark's tasks run in others; use a file"
-        )
+        raise InvalidArgument("url", "memory:// exists in one process only; Spark's tasks run in others: use a file")
     schema = options.get("schema")
     return Address(url, {} if schema is None else {"schema": schema})
 

@@ -116,10 +116,8 @@ def _settle(tx: Transaction, by_dependent: Mapping[int, Sequence[Edge]]) -> list
     onward = tx.edges_that_stop([edge.dependent_uid for edge in failed]) if failed else []
     fewer = {uid: sum(edge.state == "satisfied" for edge in edges) for uid, edges in by_dependent.items()}
     left = tx.count_down({edge.dependent_uid: 0 for edge in onward} | fewer)
-    concerned = {uid for uid in by_dependent if left.get(uid) == 0}.union(
-        edge.dependent_uid for edge in failed + onward
-    )
-    records = tx.jobs_by_uid([uid for uid in left if uid in concerned])
+    affected = {uid for uid in by_dependent if left.get(uid) == 0}.union(edge.dependent_uid for edge in failed + onward)
+    records = tx.jobs_by_uid([uid for uid in left if uid in affected])
     waiting = {uid: record for uid, record in records.items() if record.status is JobStatus.WAITING_CHILDREN}
     stopped, stopping = stopped_in_turn(failed, onward, {uid: record.id for uid, record in waiting.items()})
     settled = [edge for edges in by_dependent.values() for edge in edges]

@@ -160,11 +160,9 @@ def list_jobs(
 ) -> Page:
     """One page, and the cursor of the next one."""
     now = 0 if due is None else view.time()
-    records = view.page(
-        Search(wanted, None if cursor is None else job_number(cursor), limit + 1, oldest_first, due, now)
-    )
-    more = len(records) > limit
-    shown = records[:limit]
+    found = view.page(Search(wanted, None if cursor is None else job_number(cursor), limit + 1, oldest_first, due, now))
+    more = len(found) > limit
+    shown = found[:limit]
     return Page([job_of(record) for record in shown], job_cursor(shown[-1].uid) if more else None)
 
 

@@ -123,9 +123,7 @@ def _refuse_unescaped(url: str) -> None:
     if "/" in userinfo or not at:
         address = rest
     if "@" in address.partition("?")[0]:
-        raise InvalidArgument(
-            "url", "has a `/` or `@` in its user name or password; percent-encode them as %2F and %40"
-        )
+        raise InvalidArgument("url", "has a `/` or `@` in its user or password; percent-encode them as %2F and %40")
 
 
 _USER = re.compile(r"(?:user|role) (\"[^\"]*\"|'[^']*')")

@@ -83,7 +83,4 @@ class SchemaReader(SQLBulkReader):
         if table != "events":
             return [f"uid > {part.after:d}", f"uid <= {part.through:d}"]
         (xid, n), (last_xid, last_n) = event_key(part.after), event_key(part.through)
-        return [
-            f"(xid, n) > ('{int(xid):d}'::xid8, {n:d})",
-            f"(xid, n) <= ('{int(last_xid):d}'::xid8, {last_n:d})",
-        ]
+        return [f"(xid, n) > ('{int(xid):d}'::xid8, {n:d})", f"(xid, n) <= ('{int(last_xid):d}'::xid8, {last_n:d})"]

@@ -331,12 +331,7 @@ class PostgresStaging(SQLStaging):
     """Stages many jobs by COPY, and inserts plain ones without reading them."""
 
     def __init__(
-        self,
-        sql: Statements,
-        queries: Queries,
-        now: int,
-        session: Session,
-        count: Callable[[Iterable[Row]], None],
+        self, sql: Statements, queries: Queries, now: int, session: Session, count: Callable[[Iterable[Row]], None]
     ) -> None:
         super().__init__(sql, queries, now)
         self._session = session

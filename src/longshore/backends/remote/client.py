@@ -119,9 +119,7 @@ class Connections:
     def _cut_off(self, came: bytes) -> str:
         """Describe an answer that ended too soon. A server that expects TLS sends nothing, or an alert."""
         if self._tls is None and (not came or came.startswith(_TLS_ALERT)):
-            return (
-                "the connection was closed without an answer; if the server uses TLS, write its address with https://"
-            )
+            return "the connection was closed without an answer; if the server uses TLS, use https://"
         return "the connection was closed before the answer was complete"
 
     def close(self) -> None:
@@ -381,11 +379,7 @@ class Caller:
 
 
 def _connections(server: Server) -> Connections:
-    headers = {
-        "User-Agent": "longshore",
-        "Accept": "application/json",
-        "Content-Type": "application/json",
-    }
+    headers = {"User-Agent": "longshore", "Accept": "application/json", "Content-Type": "application/json"}
     if server.token is not None:
         headers["Authorization"] = f"Bearer {server.token}"
     return Connections(server.address, headers, _tls(server), server.connections)

@@ -328,14 +328,7 @@ _add(Backend.announce_due_jobs, "admin", _IDS, "ids", repeatable=True, in_pieces
 _add(Backend.cleanup_expired_jobs, "admin", _NUMBER, "removed", repeatable=True)
 _add(Backend.set_retention, "admin", _NOTHING, repeatable=True, queue=codecs.NAME)
 _add(Backend.apply_retention, "admin", _NUMBER, "removed", repeatable=True)
-_add(
-    Backend.heartbeat_worker,
-    "work",
-    _NOTHING,
-    at="heartbeat",
-    operation_id="tell_of_worker",
-    repeatable=True,
-)
+_add(Backend.heartbeat_worker, "work", _NOTHING, at="heartbeat", operation_id="tell_of_worker", repeatable=True)
 _add(Backend.list_workers, "read", store_records.WORKERS, "workers")
 _add(
     Backend.record_worker_event,

@@ -123,9 +123,7 @@ class ChildRunner:
     """Runs jobs in the calling thread; any other thread may cancel the current one."""
 
     def __init__(
-        self,
-        function: Callable[[RunningJob], Any],
-        within: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, function: Callable[[RunningJob], Any], within: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """`within` is entered for each job, and left before its outcome is reported."""
         self._function = function

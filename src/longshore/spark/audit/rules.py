@@ -108,11 +108,7 @@ TRANSITION = (
     ),
 )
 EPOCH = (
-    Rule(
-        Kind.EPOCH_BACK,
-        "epoch < before.epoch",
-        "its epoch is {epoch}, after {before.epoch}",
-    ),
+    Rule(Kind.EPOCH_BACK, "epoch < before.epoch", "its epoch is {epoch}, after {before.epoch}"),
     Rule(
         Kind.EPOCH_BACK,
         f"{_CONTINUES} AND {_CLAIMS} AND epoch = before.epoch",

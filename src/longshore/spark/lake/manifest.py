@@ -108,9 +108,7 @@ def from_text(text: str, where: str) -> Manifest:
         body = json.loads(text)
         layout = body.pop("layout")
         if layout != LAYOUT:
-            raise LakeError(
-                f"{where} has layout {layout}; this Longshore supports {LAYOUT}: use the version that wrote it"
-            )
+            raise LakeError(f"{where} has layout {layout}; this Longshore supports {LAYOUT}: use the one that wrote it")
         tables = {
             name: tuple(Piece(piece["path"], piece["days"]) for piece in pieces)
             for name, pieces in body.pop("tables").items()

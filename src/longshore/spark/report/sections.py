@@ -204,11 +204,9 @@ def _heat(gold: Gold, names: list[tuple[str, str]], known: dict[tuple[str, str, 
 def retries(gold: Gold) -> Section:
     """Attempts in each period, first ones and others."""
     outcomes = gold.of_queues("outcomes")
-    grouped = outcomes.groupBy(period(gold.by_hour)).agg(
-        F.sum("attempts").alias("all"), F.sum("retries").alias("again")
-    )
+    groups = outcomes.groupBy(period(gold.by_hour)).agg(F.sum("attempts").alias("all"), F.sum("retries").alias("again"))
     hours = gold.by_hour.step / 3_600
-    rows = grouped.collect()
+    rows = groups.collect()
     first = [(row["period"], "first tries", (row["all"] - row["again"]) / hours) for row in rows]
     again = [(row["period"], "tries again", row["again"] / hours) for row in rows]
     colours = {"first tries": "c1", "tries again": "c2"}

@@ -48,10 +48,7 @@ JSON_FIELDS: dict[str, tuple[str, Call]] = {
     "set_progress": ("progress", lambda b, v: b.set_progress("running", v)),
     "save_checkpoint": ("checkpoint", lambda b, v: b.save_checkpoint("running", v)),
     "enqueue_job(options)": ("options", lambda b, v: b.enqueue_job(kit.new_job(options={"k": v}))),
-    "heartbeat_worker(detail)": (
-        "worker.detail",
-        lambda b, v: b.heartbeat_worker(WorkerInfo(id="w", detail={"k": v})),
-    ),
+    "heartbeat_worker(detail)": ("worker.detail", lambda b, v: b.heartbeat_worker(WorkerInfo(id="w", detail={"k": v}))),
 }
 
 

@@ -423,12 +423,7 @@ class TestRemoval:
         await finish(backend, clock, "elsewhere", queue="bills")
         await finish(backend, clock, "plain")
         await finish(backend, clock, "last", options={"remove_on_complete": 1, "remove_on_fail": True})
-        assert await kept(backend) == {
-            "dead",
-            "stopped",
-            "elsewhere",
-            "last",
-        }  # a job without the option counts, too
+        assert await kept(backend) == {"dead", "stopped", "elsewhere", "last"}  # a job without the option counts, too
 
     async def test_the_dead_are_counted_by_themselves(self, backend: Backend, clock: HeldClock) -> None:
         # M-OPT-09 X-100

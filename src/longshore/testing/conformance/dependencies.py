@@ -274,10 +274,8 @@ class TestDependencies:
         #
         await kit.enqueue(backend, "a", depends_on=["b"])
         await kit.enqueue(backend, "b", depends_on=["c"])
-        caught = await kit.refused(
-            backend, backend.enqueue_job(kit.new_job("c", depends_on=("a",))), field="depends_on"
-        )
-        assert "c -> a -> b -> c" in str(caught)
+        error = await kit.refused(backend, backend.enqueue_job(kit.new_job("c", depends_on=("a",))), field="depends_on")
+        assert "c -> a -> b -> c" in str(error)
 
     async def test_a_diamond_is_not_a_circle(self, backend: Backend) -> None:
         await kit.enqueue(backend, "bottom", depends_on=["left", "right"])
@@ -365,9 +363,7 @@ class TestEdges:
             "job.dependencies_completed",
             last,
         ]
-        (done,) = [
-            event for event in await kit.history(backend, "child") if event.event == "job.dependencies_completed"
-        ]
+        [done] = [event for event in await kit.history(backend, "child") if event.event == "job.dependencies_completed"]
         (ended,) = [event for event in await kit.history(backend, held[1].id) if event.event == "job.completed"]
         assert done.occurred_at == ended.occurred_at
         assert (done.from_status, done.to_status) == (S.WAITING_CHILDREN, S.INITIAL_PENDING)

@@ -115,10 +115,7 @@ BOUNDED: dict[str, tuple[Fill, Call]] = {
         _other_types,
         lambda b: b.dequeue_jobs("w", limit=5, types=["mine", "mine too"]),
     ),
-    "dequeue_jobs of a type without jobs": (
-        _other_types,
-        lambda b: b.dequeue_jobs("w", limit=5, types=["unheard of"]),
-    ),
+    "dequeue_jobs of a type without jobs": (_other_types, lambda b: b.dequeue_jobs("w", limit=5, types=["unheard of"])),
     "dequeue_jobs of some types with limited keys": (
         _other_types_with_keys,
         lambda b: b.dequeue_jobs("w", limit=5, types=["mine"]),

@@ -465,10 +465,8 @@ class TestAdding:
             (kit.new_job("other", queue="mail", idempotency_key="then"), "gone"),
             (kit.new_job("known"), "known"),
         ):
-            refusal = await kit.refused(
-                backend, backend.enqueue_new_jobs([kit.new_job("new"), in_the_way]), DuplicateJob
-            )
-            assert refusal.job_ids == [named]
+            error = await kit.refused(backend, backend.enqueue_new_jobs([kit.new_job("new"), in_the_way]), DuplicateJob)
+            assert error.job_ids == [named]
         twins = [kit.new_job("a", idempotency_key="twice"), kit.new_job("b", idempotency_key="twice")]
         await kit.refused(backend, backend.enqueue_new_jobs(twins), DuplicateJob)
         assert await backend.enqueue_new_jobs([kit.new_job("a", idempotency_key="new")]) == ["a"]
@@ -488,25 +486,21 @@ class TestAdding:
         async with kit.nothing_changes(backend):
             answers = await backend.add_jobs(known, same_only=True)
         assert [job.id for job in answers] == ["by key", "by request", "by key"]
-        for another in (
+        for other in (
             kit.new_job("x", idempotency_key="once", payload=b"2"),
             kit.new_job("x", idempotency_key="once", payload=b"1", type="another"),
             kit.new_job("y", idempotency_key="said", payload=b"1"),
             kit.new_job("y", idempotency_key="said", payload=b"1", options={"request": "f" * 32}),
         ):
-            reused = await kit.refused(
-                backend, backend.add_jobs([kit.new_job("new"), another], same_only=True), KeyReused
-            )
-            assert reused.job_id in ("by key", "by request")
-        for another in (kit.new_job("by key", payload=b"2"), kit.new_job("by key", payload=b"1", queue="another")):
+            error = await kit.refused(backend, backend.add_jobs([kit.new_job("new"), other], same_only=True), KeyReused)
+            assert error.job_id in ("by key", "by request")
+        for other in (kit.new_job("by key", payload=b"2"), kit.new_job("by key", payload=b"1", queue="another")):
             taken = await kit.refused(
-                backend, backend.add_jobs([kit.new_job("new"), another], same_only=True), DuplicateJob
+                backend, backend.add_jobs([kit.new_job("new"), other], same_only=True), DuplicateJob
             )
             assert taken.job_ids == ["by key"]
-        another = kit.new_job("by key", idempotency_key="never said", payload=b"1")  # an answer would promise this key
-        taken = await kit.refused(
-            backend, backend.add_jobs([kit.new_job("new"), another], same_only=True), DuplicateJob
-        )
+        other = kit.new_job("by key", idempotency_key="never said", payload=b"1")  # an answer would promise this key
+        taken = await kit.refused(backend, backend.add_jobs([kit.new_job("new"), other], same_only=True), DuplicateJob)
         assert taken.job_ids == ["by key"]
         [new, again] = await backend.add_jobs([kit.new_job("new"), known[0]], same_only=True)
         assert (new.id, again.id) == ("new", "by key")

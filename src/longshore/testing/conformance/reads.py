@@ -162,10 +162,8 @@ class TestLooking:
         created = kit.moment((await backend.get_job("b")).created_at)
         assert [job.id for job in await kit.all_jobs(backend, JobFilter(created_after=created))] == ["c"]
         assert [job.id for job in await kit.all_jobs(backend, JobFilter(created_before=created))] == ["a"]
-        between = JobFilter(
-            created_after=created - timedelta(microseconds=1), created_before=created + timedelta(days=1)
-        )
-        assert [job.id for job in await kit.all_jobs(backend, between)] == ["c", "b"]
+        span = JobFilter(created_after=created - timedelta(microseconds=1), created_before=created + timedelta(days=1))
+        assert [job.id for job in await kit.all_jobs(backend, span)] == ["c", "b"]
 
     async def test_the_newest_comes_first_and_a_page_holds_no_more_than_its_limit(self, backend: Backend) -> None:
         await backend.enqueue_jobs([kit.new_job(f"j{number}") for number in range(5)])

@@ -70,11 +70,7 @@ class TestRecords:
         assert (kept.id, kept.queue, kept.type, kept.data, kept.priority) == ("j1", "mail", "send", {"to": "ada"}, -3)
         assert (kept.status, kept.executions, kept.retry_count, kept.max_attempts) == (S.COMPLETED, 2, 1, 5)
         assert (kept.created_at, kept.updated_at) == (created, clock.now())
-        assert (kept.run_at, kept.started_at, kept.finalized_at) == (
-            None,
-            created + kit.seconds(10),
-            clock.now(),
-        )
+        assert (kept.run_at, kept.started_at, kept.finalized_at) == (None, created + kit.seconds(10), clock.now())
         assert (kept.result, kept.error_message, kept.progress) == (b'{"sent": true}', "", {"page": 3})
         assert (kept.schedule_id, kept.depends_on, kept.parent_id) == ("nightly", ("first",), "first")
         assert kept.options == {"k": VALUE}
@@ -165,13 +161,11 @@ class TestRecords:
     async def test_every_field_of_a_schedule_is_kept(self, backend: Backend, clock: HeldClock) -> None:
         # M-SCH-10 M-SCH-11
         start, end = clock.now() + timedelta(days=1), clock.now() + timedelta(days=9)
-        pattern = kit.new_job(
-            queue="mail", type="report", payload=b'{"of": "eu"}', max_attempts=3, options={"k": VALUE}
-        )
+        sample = kit.new_job(queue="mail", type="report", payload=b'{"of": "eu"}', max_attempts=3, options={"k": VALUE})
         daily = Repeat(cron="30 6 * * *", tz="Europe/Oslo", limit=2, start=start, end=end)
-        stored = await backend.put_schedule(Schedule(id="daily", job=pattern, repeat=daily))
-        await backend.put_schedule(Schedule(id="paused", job=pattern, repeat=Repeat(every=60), paused=True))
-        await backend.put_schedule(Schedule(id="often", job=pattern, repeat=Repeat(every=90)))
+        stored = await backend.put_schedule(Schedule(id="daily", job=sample, repeat=daily))
+        await backend.put_schedule(Schedule(id="paused", job=sample, repeat=Repeat(every=60), paused=True))
+        await backend.put_schedule(Schedule(id="often", job=sample, repeat=Repeat(every=90)))
         assert (stored.repeat, stored.paused, stored.created_at) == (daily, False, clock.now())
         assert (stored.job.queue, stored.job.type, stored.job.data) == ("mail", "report", {"of": "eu"})
         assert (stored.job.max_attempts, stored.job.options) == (3, {"k": VALUE})

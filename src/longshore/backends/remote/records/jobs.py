@@ -369,9 +369,7 @@ def _read_new_jobs(name: str, jobs: codecs.Json) -> list[Job]:
 
 
 NEW_JOBS: codecs.Form[list[Job]] = codecs.Form(
-    _write_new_jobs,
-    _read_new_jobs,
-    {"type": "array", "items": _NEW_JOB, "maxItems": codecs.MOST_LISTED},
+    _write_new_jobs, _read_new_jobs, {"type": "array", "items": _NEW_JOB, "maxItems": codecs.MOST_LISTED}
 )
 JOB: codecs.Form[Job] = codecs.Form(lambda _, job: write_job(job), read_job, _JOB)
 JOBS: codecs.Form[list[Job]] = codecs.list_of(JOB)
