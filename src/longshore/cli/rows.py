@@ -41,7 +41,7 @@ JOBS = (
     Column("STATUS", whole=True, coloured=True),
     Column("TYPE"),
     Column("QUEUE"),
-    Column("ATTEMPTS", whole=True, right=True),
+    Column("FAILED", whole=True, right=True),
     Column("CREATED", whole=True),
     Column("NOTE"),
 )
@@ -78,8 +78,8 @@ STEPS = (Column("STEP"), Column("STATUS", whole=True, coloured=True), Column("ID
 
 def job_row(job: Job, now: datetime) -> list[str]:
     """The row of a job."""
-    attempts = f"{job.executions}/{job.max_attempts or '∞'}"
-    return [job.id, job.status.value, job.type, str(job.queue), attempts, ago(job.created_at, now), _note(job, now)]
+    failed = f"{job.retry_count}/{job.max_attempts or '∞'}"
+    return [job.id, job.status.value, job.type, str(job.queue), failed, ago(job.created_at, now), _note(job, now)]
 
 
 def status_with_meaning(status: str) -> str:
