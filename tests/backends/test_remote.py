@@ -252,8 +252,7 @@ async def test_claimed_jobs_are_returned_even_if_the_next_request_fails(
 async def test_all_that_is_due_is_announced_however_little_a_server_does_at_once(
     remote: Backend, store: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for part in ("backends.remote.protocol", "server.routes.store"):
-        monkeypatch.setattr(f"longshore.{part}.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("longshore.backends.remote.protocol.MOST_AT_ONCE", 2)
     await store.enqueue_jobs([new_job(f"j{number}", delay=0.05) for number in range(5)])
 
     async def all_are_due() -> bool:
