@@ -239,7 +239,9 @@ async def test_a_schema_of_another_lineage_is_refused_with_the_remedy(postgres_u
             )
         async with connect(postgres_url) as backend:
             for store in (before, backend):
-                with pytest.raises(BackendUnavailable, match=r"schema longshore .*empty store.*longshore migrate-data"):
+                with pytest.raises(
+                    BackendUnavailable, match=r"schema longshore .*lineage.*or choose a new file or schema"
+                ):
                     await store.count_jobs()
 
 

@@ -103,7 +103,7 @@ def test_a_command_with_filters_needs_yes_without_a_terminal(url: str) -> None:
     assert longshore("cancel", "--queue", "mail", "--dry-run").out == "3 jobs match; nothing was changed\n"
     refused = longshore("cancel", "--queue", "mail")
     assert (refused.code, refused.out) == (Exit.USAGE, "")
-    assert "yes: --yes is required without a terminal: 3 jobs would be cancelled; --dry-run only counts" in refused.err
+    assert "yes: no terminal to confirm on, so nothing was changed; add --yes to cancel 3 jobs" in refused.err
     assert longshore("cancel").code == Exit.USAGE
     assert json.loads(longshore("stats", "--json").out)["counts"]["UNSCHEDULED"] == 1
     done = longshore("cancel", "--queue", "mail", "--yes")
@@ -252,7 +252,10 @@ def test_enqueue_says_if_the_job_exists_already(url: str, option: str) -> None:
 def test_a_queue_that_the_store_does_not_know_is_pointed_out(url: str, command: str, out: str) -> None:
     done = longshore(command, "mial")
     assert (done.code, out in done.out) == (0, True)
-    assert done.err == "longshore: queue 'mial' has no jobs yet; known queues: mail. Did you mean 'mail'?\n"
+    assert (
+        done.err
+        == "longshore: queue 'mial' has no jobs yet; known queues: mail. Did you mean 'mail'? It was not changed\n"
+    )
     assert longshore(command, "mail").err == ""
 
 
@@ -285,7 +288,7 @@ def test_data_may_be_a_file_and_an_unquoted_string_is_explained(url: str, tmp_pa
         (["list", "--created-after", "monday"], "created-after: must be a time"),
         (["limits", "mail", "--rate", "many"], "rate: must be a rate such as 10/1m"),
         (["limits", "mail", "--running", "0"], "running"),
-        (["schedule", "add", "s", "t"], "needs exactly one of cron and every"),
+        (["schedule", "add", "s", "t"], "give either cron or every"),
         (["schedule", "add", "s", "t", "--cron", "61 * * * *"], "cron: "),
         (["pause"], "queue: give either names of queues or --all"),
         (["events", "--event", "job.dad"], "did you mean"),

@@ -105,7 +105,7 @@ def test_a_verb_leads_where_the_table_says_or_raises_the_error_that_says_why_not
     if unheld and status.final:
         assert str(refusal.value) == f"job 'j1' has already ended as {status}; nothing was changed"
     elif verb.name == "RETRY":
-        again = ". To run it again, enqueue a new job" if status.final else ""
+        again = ". To run it again, enqueue a new job" if status.final else ", and this one has not failed permanently"
         assert str(refusal.value) == f"job 'j1' is {status}; only a DEAD job can be retried{again}"
     else:
         possible = str(refusal.value).partition("possible from ")[2].split(", ")

@@ -278,7 +278,7 @@ def test_an_address_of_this_machine_alone_needs_no_credentials(host: str) -> Non
 def test_a_public_address_without_tokens_is_refused(memory: Backend, host: str) -> None:
     # F54
     assert not is_loopback(host)
-    with pytest.raises(InvalidArgument, match="does not require tokens"):
+    with pytest.raises(InvalidArgument, match="not served without tokens"):
         ApiServer(create_app(memory), host=host)
     check_exposure(host, NameGate(*ROLES))
 

@@ -257,7 +257,9 @@ class Arguments:
         given = {*by_position[: len(args)], *kwargs}
         for parameter in parameters:
             if _is_required(parameter) and parameter.name not in given:
-                return InvalidArgument(f"{self._task}.{parameter.name}", f"is missing; {self._where}")
+                return InvalidArgument(
+                    f"{self._task}.{parameter.name}", f"is missing; {self._task} takes {self._signature}; {self._where}"
+                )
         return InvalidArgument(self._task, f"{error}; it takes {self._signature}; {self._where}")
 
 

@@ -237,7 +237,7 @@ class JobHandle(Generic[R_co]):
 def _job_timeout(job: Job, seconds: float | None) -> str:
     text = f"job {job.id} ({job.type}) is still {job.status} after {seconds:g} seconds"
     if job.executions == 0:
-        return f"{text} and has not started; check that a worker runs for the queue {str(job.queue)!r}"
+        return f"{text}: it has not started. Check that a worker runs for the queue {str(job.queue)!r}, or wait longer"
     error = job.error_message.partition("\n")[0]
     return f"{text}, in execution {job.executions}{f'; the last one failed with {error}' if error else ''}"
 

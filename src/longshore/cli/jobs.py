@@ -155,8 +155,8 @@ async def _count(queue: Queue, what: Act, where: JobFilter) -> int:
 
 def _confirm(what: Act, matched: int) -> None:
     if not is_interactive():
-        would = f"{counted(matched, 'job')} would be {_DONE[what]}"
-        raise InvalidArgument("yes", f"--yes is required without a terminal: {would}; --dry-run only counts")
+        remedy = f"add --yes to {what} {counted(matched, 'job')}, or --dry-run to only count"
+        raise InvalidArgument("yes", f"no terminal to confirm on, so nothing was changed; {remedy}")
     if not ask(f"{what} {counted(matched, 'job')}?"):
         print_stderr("longshore: nothing was changed")
         raise typer.Exit(Exit.FAILED)

@@ -95,8 +95,8 @@ def auth_enabled(host: str, value: str | None, *, loopback: bool) -> bool:
     if wanted is False and not loopback:
         raise InvalidArgument(
             "host",
-            f"{host} is reachable from other machines, and LONGSHORE_AUTH or --auth turns tokens off; "
-            "serve on 127.0.0.1, or leave tokens on",
+            f"{host} is reachable from other machines, so it is not served without tokens; "
+            "use --host 127.0.0.1, or remove --auth off (LONGSHORE_AUTH)",
         )
     return not loopback if wanted is None else wanted
 

@@ -50,7 +50,7 @@ class Repeat:
 
     def __post_init__(self) -> None:
         if (self.cron is None) == (self.every is None):
-            raise InvalidArgument("repeat", "needs exactly one of cron and every")
+            raise InvalidArgument("repeat", "give either cron or every" + (", not both" if self.cron else ""))
         if self.every is not None:
             every = check_duration("repeat.every", self.every)
             if every < _SHORTEST:

@@ -162,8 +162,8 @@ def check_lease(record: Record, lease: Lease | None, now: int, target: JobStatus
     if record.status not in HOLDS_CAPACITY:
         error = not_inflight(record.id, record.status, target)
         if not record.status.final:
-            lost = f"your lease ended and the job went back to its queue ({record.status}); nothing was changed"
-            error.args = (f"job {record.id!r}: {lost}. Stop working on the job",)
+            lost = f"your lease ended, and the job went back to its queue as {record.status}; this call changed nothing"
+            error.args = (f"job {record.id!r}: {lost}. Stop working on the job, and renew leases in time",)
         raise error
     if record.lease_expires_at is not None and record.lease_expires_at <= now:
         raise LeaseLost(record.id, "expired")
@@ -459,6 +459,6 @@ def after(job_id: str, status: JobStatus, verb: Verb) -> JobStatus:
         raise not_inflight(job_id, status, wanted, why)
     error = InvalidTransition(job_id, status, wanted, why)
     if verb is Verb.RETRY:
-        again = ". To run it again, enqueue a new job" if status.final else ""
+        again = ". To run it again, enqueue a new job" if status.final else ", and this one has not failed permanently"
         error.args = (f"job {job_id!r} is {status}; only a DEAD job can be retried{again}",)
     raise error

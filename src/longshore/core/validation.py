@@ -224,9 +224,8 @@ def _walk(path: str, value: object, depth: int) -> None:
             if not _is_easy(inner):
                 _walk(f"{path}[{position}]", inner, depth + 1)
     else:
-        kind = type(value).__name__
-        article = "an" if kind[0] in "aeioAEIO" else "a"
-        raise InvalidArgument(path, f"is {article} {kind}, which is not JSON; convert it to text or numbers")
+        remedy = "decode or base64-encode it" if isinstance(value, bytes) else "use text, numbers, lists or dicts"
+        raise InvalidArgument(path, f"is of the Python type {type(value).__name__}, which is not JSON; {remedy}")
 
 
 def _is_easy(value: object) -> bool:

@@ -299,7 +299,7 @@ def check_exposure(host: str, gate: Gate) -> None:
     if not is_loopback(host) and not gate.authenticates:
         raise InvalidArgument(
             "host",
-            f"{host} is reachable from other machines, and this server does not require tokens; "
+            f"{host} is reachable from other machines, so it is not served without tokens; "
             "serve on 127.0.0.1, or require tokens",
         )
 

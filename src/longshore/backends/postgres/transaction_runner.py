@@ -120,8 +120,8 @@ class TransactionRunner:
             except _LOST as error:
                 if attempt.committing:
                     raise BackendUnavailable(
-                        f"PostgreSQL at {self._server.name} was lost during the commit: this may be stored or not. "
-                        "Check before you try again, or use an idempotency key"
+                        f"PostgreSQL at {self._server.name} was lost during the commit: the change may be stored or "
+                        "not. Check before you try again, or use an idempotency key"
                     ) from error
                 if not (attempt.reused and attempt.lost) or monotonic() > until:
                     raise
