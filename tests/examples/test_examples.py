@@ -250,7 +250,7 @@ def test_jobs_over_http(tmp_path: Path) -> None:
     shown = Example("http_jobs", tmp_path).run()
     assert shown == (
         "POST twice with one key -> 202, 202, one job: True\n"
-        "the key with another body -> 422: The key was used for another request\n"
+        "the key with another body -> 422: The idempotency key was used for another request\n"
         "its events:\n  job.added\n  job.accepted\n  job.active\n  job.completed\n"
         "its result: quay.png at 640 px\n"
         "a job that cannot succeed: DEAD, ValueError: pier.png cannot be 0 pixels wide\n"

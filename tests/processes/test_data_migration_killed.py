@@ -143,7 +143,7 @@ def test_the_migration_command_killed_after_any_line_of_output_continues_when_ru
     last = start(*command)
     shown_to_people, output = last.communicate(timeout=30)
     assert last.returncode == 0, output
-    assert "finished it" in shown_to_people or "moved before, nothing to do" in shown_to_people
+    assert "finished the move" in shown_to_people or "moved before, nothing to do" in shown_to_people
     asyncio.run(same(source, postgres_url))
 
 

@@ -372,7 +372,7 @@ def test_a_public_address_requires_tokens_and_says_how_to_create_the_first(tmp_p
         running.process.send_signal(signal.SIGTERM)
         logged = running.end()
         assert running.process.returncode == 0
-    assert "this store has no token yet" in logged
+    assert "this store has no tokens" in logged
     assert "longshore token create" in logged
     assert secret.rpartition("_")[2] not in logged
 

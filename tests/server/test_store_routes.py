@@ -343,7 +343,7 @@ def test_every_limit_is_bounded_and_every_update_names_its_subject() -> None:
 async def test_one_request_changes_at_most_1000_things(
     quick: httpx.AsyncClient, memory: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longshore.server.routes.store.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("longshore.backends.remote.protocol.MOST_AT_ONCE", 3)
     asked_for: list[int] = []
 
     async def apply_retention(limit: int = 1000) -> int:

@@ -87,7 +87,7 @@ async def test_callers_give_everything_but_the_session() -> None:
 def test_functions_without_a_place_for_the_session_are_refused() -> None:
     async def waits(spark: Any) -> None: ...
 
-    with pytest.raises(InvalidArgument, match="its first parameter is the SparkSession"):
+    with pytest.raises(InvalidArgument, match="must take the SparkSession as its first parameter"):
         applications.harbor.spark_task(lambda *, day: day)  # type: ignore[misc, arg-type]  # what is tried here
     with pytest.raises(InvalidArgument, match="make it a def"):
         applications.harbor.spark_task(waits)

@@ -68,7 +68,7 @@ async def test_following_starts_at_the_given_position(store_url: str) -> None:
     assert len(between(reader, reader.initialOffset(), end)) == EVENTS - 100 + 3
     with pytest.raises(InvalidArgument, match="must be the cursor of an event"):
         follower(store_url, starting="yesterday").initialOffset()
-    with pytest.raises(CursorExpired, match="of another event log"):
+    with pytest.raises(CursorExpired, match="from another event log"):
         follower(store_url, starting="00000000-5").initialOffset()
 
 

@@ -47,7 +47,7 @@ def test_all_events_of_the_store_must_be_on_disk() -> None:
 
 def test_the_lake_goes_as_far_as_the_log_did() -> None:
     checks.check_reached([7, 3], [7, 3])
-    with pytest.raises(LakeError, match=r"the log ended at \[7, 4\] .* ends at \[7, 3\]; let the store keep events"):
+    with pytest.raises(LakeError, match=r"the log ended at \[7, 4\] .* end at \[7, 3\]; let the store keep events"):
         checks.check_reached([7, 3], [7, 4])
 
 
