@@ -89,9 +89,9 @@ def test_functions_without_a_place_for_the_session_are_refused() -> None:
 
     with pytest.raises(InvalidArgument, match="must take the SparkSession as its first parameter"):
         applications.harbor.spark_task(lambda *, day: day)  # type: ignore[misc, arg-type]  # what is tried here
-    with pytest.raises(InvalidArgument, match="make it a def"):
+    with pytest.raises(InvalidArgument, match="use a def"):
         applications.harbor.spark_task(waits)
-    with pytest.raises(InvalidArgument, match="options go by name"):
+    with pytest.raises(InvalidArgument, match="pass options by name"):
         applications.harbor.spark_task("daily")  # type: ignore[call-overload]  # what is tried here
 
 
