@@ -254,7 +254,7 @@ def test_a_queue_that_the_store_does_not_know_is_pointed_out(url: str, command: 
     assert (done.code, out in done.out) == (0, True)
     assert (
         done.err
-        == "longshore: queue 'mial' has no jobs yet; known queues: mail. Did you mean 'mail'? It was not changed\n"
+        == "longshore: queue 'mial' has no jobs yet; known queues: mail. If you meant 'mail', repeat the command with that name\n"
     )
     assert longshore(command, "mail").err == ""
 

@@ -67,7 +67,7 @@ async def _warn_of_new(queue: Queue, names: Sequence[str]) -> None:
     for name in names:
         near = get_close_matches(name, known, 1)
         if name not in known:
-            hint = f". Did you mean {near[0]!r}? It was not changed" if near else ""
+            hint = f". If you meant {near[0]!r}, repeat the command with that name" if near else ""
             output.print_stderr(f"longshore: queue {name!r} has no jobs yet{listed}{hint}")
 
 
