@@ -71,7 +71,7 @@ uvicorn() {
 pip() {
     [ "$1" = install ]
     shift
-    command python -m pip --quiet install --dry-run --no-index --no-build-isolation "${@//PATH_OF_THE_CLONE/$REPOSITORY}"
+    command python -m pip --quiet install --dry-run --no-index --no-build-isolation "${@//PATH_TO_CLONE/$REPOSITORY}"
 }
 
 # .venv is the environment of the test run, which no page may change
