@@ -207,7 +207,7 @@ def test_a_parameter_without_a_type_takes_any_json_and_nothing_else() -> None:
     def work(anything, some: Any = None) -> None: ...  # type: ignore[no-untyped-def]  # that is the point
 
     assert round_trip(work, {"a": [1, None]}, some="x") == ((), {"anything": {"a": [1, None]}, "some": "x"})
-    with pytest.raises(InvalidArgument, match=r"work\.anything: is a datetime, which is not JSON"):
+    with pytest.raises(InvalidArgument, match=r"work\.anything: is of the Python type datetime, which is not JSON"):
         round_trip(work, NOON)
     with pytest.raises(InvalidArgument, match=r"work\.some\.x: is a set"):
         round_trip(work, 1, some={"x": {1}})

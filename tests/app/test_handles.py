@@ -118,7 +118,7 @@ async def test_a_wait_that_takes_too_long_says_where_the_job_is(harbor: Harbor) 
 
     handle = await work.enqueue()
     with pytest.raises(
-        TimeoutError, match=r"is still INITIAL_PENDING after 0.01 seconds and has not started; .*'mail'"
+        TimeoutError, match=r"is still INITIAL_PENDING after 0.01 seconds: it has not started\. .*'mail'"
     ):
         await handle.result(timeout=0.01)
     await harbor.run_until_empty()

@@ -405,7 +405,7 @@ async def test_a_lost_lease_is_raised_in_the_child(bench: Bench) -> None:
 
 async def test_a_note_that_is_not_json_is_refused_where_it_is_written(bench: Bench) -> None:
     executor = bench.executor(processors.note_nonsense)
-    with pytest.raises(RemoteFailure, match="InvalidArgument: progress: is a set"):
+    with pytest.raises(RemoteFailure, match="InvalidArgument: progress: is of the Python type set"):
         await bench.run(executor)
 
 
@@ -457,7 +457,7 @@ async def test_an_exception_crosses_with_its_traceback_and_types(bench: Bench, f
     [
         (processors.fails_unspeakably, "Unspeakable: (its message cannot be read: __str__ raised RuntimeError)"),
         (processors.fails_at_length, "ValueError: xxx"),
-        (processors.returns_a_set, "InvalidArgument: result: is a set, which is not JSON"),
+        (processors.returns_a_set, "InvalidArgument: result: is of the Python type set, which is not JSON"),
         (processors.exits, "SystemExit: 3"),
         (processors.cancels_itself, "CancelledError"),
     ],

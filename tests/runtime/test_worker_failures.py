@@ -58,10 +58,10 @@ ENDINGS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "cancelled by itself": (raising(asyncio.CancelledError), "CancelledError"),
     "timed out by itself": (raising(lambda: TimeoutError("of the processor's own")), "of the processor's own"),
-    "a set": (lambda: {1, 2}, "result: is a set, which is not JSON"),
+    "a set": (lambda: {1, 2}, "result: is of the Python type set, which is not JSON"),
     "not a number": (lambda: {"mean": float("nan")}, "result.mean: is NaN"),
     "bytes": (lambda: b"raw", "result: is of the Python type bytes, which is not JSON"),
-    "an object": (object, "result: is an object, which is not JSON"),
+    "an object": (object, "result: is of the Python type object, which is not JSON"),
     "too large a result": (lambda: "x" * (LARGEST_PAYLOAD + 1), f"must be at most {LARGEST_PAYLOAD} bytes"),
 }
 
