@@ -209,7 +209,7 @@ def test_a_parameter_without_a_type_takes_any_json_and_nothing_else() -> None:
     assert round_trip(work, {"a": [1, None]}, some="x") == ((), {"anything": {"a": [1, None]}, "some": "x"})
     with pytest.raises(InvalidArgument, match=r"work\.anything: is of the Python type datetime, which is not JSON"):
         round_trip(work, NOON)
-    with pytest.raises(InvalidArgument, match=r"work\.some\.x: is a set"):
+    with pytest.raises(InvalidArgument, match=r"work\.some\.x: is of the Python type set"):
         round_trip(work, 1, some={"x": {1}})
 
 
